@@ -1,0 +1,85 @@
+// The element types of tensors, and the one place where a run-time dtype becomes a template parameter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "invar/core/formats.h"
+
+namespace invar {
+
+enum class Dtype : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, u8, boolean };
+
+inline constexpr Dtype kAllDtypes[] = {Dtype::f64,    Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::f8e4m3,
+                                       Dtype::f8e5m2, Dtype::i64, Dtype::i32, Dtype::u8,   Dtype::boolean};
+
+constexpr std::size_t size_of(Dtype dtype) {
+    constexpr std::uint8_t kSize[] = {8, 4, 2, 2, 1, 1, 8, 4, 1, 1};
+    return kSize[static_cast<int>(dtype)];
+}
+
+constexpr std::string_view name_of(Dtype dtype) {
+    constexpr std::string_view kName[] = {"f64",    "f32", "f16", "bf16", "f8e4m3",
+                                          "f8e5m2", "i64", "i32", "u8",   "bool"};
+    return kName[static_cast<int>(dtype)];
+}
+
+constexpr bool is_floating(Dtype dtype) { return dtype <= Dtype::f8e5m2; }
+constexpr bool is_sixteen_bit(Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; }
+
+// The wider of two floating types; f16 with bf16 widens to f32, since neither holds the other.
+constexpr Dtype promote(Dtype a, Dtype b) {
+    if (a == b) return a;
+    if (!is_floating(a)) return b;
+    if (!is_floating(b)) return a;
+    if (is_sixteen_bit(a) && is_sixteen_bit(b)) return Dtype::f32;
+    return a < b ? a : b;
+}
+
+template <class T>
+struct TypeTag {
+    using type = T;
+};
+
+// Calls f(TypeTag<T>{}) with the C++ type that stores `dtype`.
+template <class F>
+decltype(auto) dispatch(Dtype dtype, F&& f) {
+    switch (dtype) {
+        case Dtype::f64: return f(TypeTag<double>{});
+        case Dtype::f32: return f(TypeTag<float>{});
+        case Dtype::f16: return f(TypeTag<f16>{});
+        case Dtype::bf16: return f(TypeTag<bf16>{});
+        case Dtype::f8e4m3: return f(TypeTag<f8e4m3>{});
+        case Dtype::f8e5m2: return f(TypeTag<f8e5m2>{});
+        case Dtype::i64: return f(TypeTag<std::int64_t>{});
+        case Dtype::i32: return f(TypeTag<std::int32_t>{});
+        case Dtype::u8:
+        case Dtype::boolean: break;
+    }
+    return f(TypeTag<std::uint8_t>{});
+}
+
+// What users and other frameworks write for a dtype ("float16", "half", "F16", ...). Throws UsageError.
+Dtype parse_dtype(std::string_view text);
+
+template <class T>
+inline constexpr Dtype dtype_of = Dtype::f64;
+template <>
+inline constexpr Dtype dtype_of<float> = Dtype::f32;
+template <>
+inline constexpr Dtype dtype_of<f16> = Dtype::f16;
+template <>
+inline constexpr Dtype dtype_of<bf16> = Dtype::bf16;
+template <>
+inline constexpr Dtype dtype_of<f8e4m3> = Dtype::f8e4m3;
+template <>
+inline constexpr Dtype dtype_of<f8e5m2> = Dtype::f8e5m2;
+template <>
+inline constexpr Dtype dtype_of<std::int64_t> = Dtype::i64;
+template <>
+inline constexpr Dtype dtype_of<std::int32_t> = Dtype::i32;
+template <>
+inline constexpr Dtype dtype_of<std::uint8_t> = Dtype::u8;
+
+}  // namespace invar

@@ -1,0 +1,150 @@
+#include "invar/core/memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSmallStep = 512;
+constexpr std::size_t kLargeStep = std::size_t(64) << 10;
+constexpr std::size_t kLarge = std::size_t(1) << 20;
+
+class HostMemory : public RawMemory {
+  public:
+    void* allocate(std::size_t bytes) override { return std::aligned_alloc(kAlignment, bytes); }
+    void free(void* data, std::size_t) override { std::free(data); }
+};
+
+// Blocks come in a few sizes; a freed block waits in its size's list for the next request of about that size.
+class CachingAllocator {
+  public:
+    explicit CachingAllocator(std::unique_ptr<RawMemory> raw) : raw_(std::move(raw)) {}
+
+    void* allocate(std::size_t bytes, Purpose purpose, Device device) {
+        const std::lock_guard lock(mutex_);
+        void* data = take(rounded(bytes), bytes, device);
+        const int p = static_cast<int>(purpose);
+        stats_.live[p] += std::int64_t(bytes);
+        stats_.live_total += std::int64_t(bytes);
+        stats_.peak[p] = std::max(stats_.peak[p], stats_.live[p]);
+        stats_.peak_total = std::max(stats_.peak_total, stats_.live_total);
+        return data;
+    }
+
+    void free(void* data, std::size_t bytes, Purpose purpose) {
+        const std::lock_guard lock(mutex_);
+        stats_.live[static_cast<int>(purpose)] -= std::int64_t(bytes);
+        stats_.live_total -= std::int64_t(bytes);
+        const std::size_t held = sizes_.at(data);
+        stats_.cached += std::int64_t(held);
+        free_.emplace(held, data);
+    }
+
+    MemoryStats stats() {
+        const std::lock_guard lock(mutex_);
+        return stats_;
+    }
+
+    void reset_peak() {
+        const std::lock_guard lock(mutex_);
+        stats_.peak = stats_.live;
+        stats_.peak_total = stats_.live_total;
+    }
+
+    void release_cached() {
+        const std::lock_guard lock(mutex_);
+        release_cached_locked();
+    }
+
+  private:
+    static std::size_t rounded(std::size_t bytes) {
+        const std::size_t step = bytes < kLarge ? kSmallStep : kLargeStep;
+        return std::max(step, (bytes + step - 1) / step * step);
+    }
+
+    void* take(std::size_t bytes, std::size_t asked, Device device) {
+        const auto found = free_.lower_bound(bytes);
+        if (found != free_.end() && found->first <= bytes + bytes / 4) {
+            void* data = found->second;
+            stats_.cached -= std::int64_t(found->first);
+            free_.erase(found);
+            return data;
+        }
+        void* data = raw_->allocate(bytes);
+        if (data == nullptr) {
+            release_cached_locked();
+            data = raw_->allocate(bytes);
+        }
+        check(data != nullptr, "out of memory on {}: {} bytes asked for, {} bytes in use; use a smaller batch or a lower precision",
+              device.str(), asked, stats_.live_total);
+        sizes_.emplace(data, bytes);
+        return data;
+    }
+
+    void release_cached_locked() {
+        for (const auto& [bytes, data] : free_) {
+            raw_->free(data, bytes);
+            sizes_.erase(data);
+        }
+        free_.clear();
+        stats_.cached = 0;
+    }
+
+    std::mutex mutex_;
+    std::unique_ptr<RawMemory> raw_;
+    std::multimap<std::size_t, void*> free_;
+    std::map<void*, std::size_t> sizes_;
+    MemoryStats stats_;
+};
+
+// Never destroyed: tensors with static lifetime may outlive any order of destruction we could choose.
+std::array<CachingAllocator*, 2>& allocators() {
+    static auto* all = new std::array<CachingAllocator*, 2>{new CachingAllocator(std::make_unique<HostMemory>()), nullptr};
+    return *all;
+}
+
+CachingAllocator& allocator_of(Device device) {
+    CachingAllocator* allocator = allocators()[static_cast<int>(device.kind)];
+    check(allocator != nullptr, "this build of Invar has no {} device", device.str());
+    return *allocator;
+}
+
+Purpose& current_purpose() {
+    thread_local Purpose purpose = Purpose::activations;
+    return purpose;
+}
+
+}  // namespace
+
+std::string_view name_of(Purpose purpose) {
+    constexpr std::string_view kName[kPurposes] = {"weights",     "masters",   "gradients", "optimizer",
+                                                   "activations", "workspace", "data"};
+    return kName[static_cast<int>(purpose)];
+}
+
+PurposeScope::PurposeScope(Purpose purpose) : previous_(current_purpose()) { current_purpose() = purpose; }
+PurposeScope::~PurposeScope() { current_purpose() = previous_; }
+Purpose PurposeScope::current() { return current_purpose(); }
+
+MemoryStats memory_stats(Device device) { return allocator_of(device).stats(); }
+void reset_peak_memory(Device device) { allocator_of(device).reset_peak(); }
+void release_cached_memory(Device device) { allocator_of(device).release_cached(); }
+
+Storage::Storage(std::size_t bytes, Device device, Purpose purpose)
+    : data_(allocator_of(device).allocate(bytes, purpose, device)), bytes_(bytes), device_(device), purpose_(purpose) {}
+
+Storage::~Storage() { allocator_of(device_).free(data_, bytes_, purpose_); }
+
+void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
+    allocators()[static_cast<int>(kind)] = new CachingAllocator(std::move(memory));
+}
+
+}  // namespace invar

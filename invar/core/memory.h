@@ -1,0 +1,76 @@
+// Device memory: a caching allocator for each device, with live and peak bytes by purpose.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "invar/core/device.h"
+
+namespace invar {
+
+// What a piece of memory is for. New storage takes the purpose of the innermost PurposeScope of its thread.
+enum class Purpose : std::uint8_t { weights, masters, gradients, optimizer, activations, workspace, data };
+inline constexpr int kPurposes = 7;
+std::string_view name_of(Purpose purpose);
+
+class PurposeScope {
+  public:
+    explicit PurposeScope(Purpose purpose);
+    ~PurposeScope();
+    PurposeScope(const PurposeScope&) = delete;
+    PurposeScope& operator=(const PurposeScope&) = delete;
+    static Purpose current();
+
+  private:
+    Purpose previous_;
+};
+
+struct MemoryStats {
+    std::array<std::int64_t, kPurposes> live{};
+    std::array<std::int64_t, kPurposes> peak{};
+    std::int64_t live_total = 0;
+    std::int64_t peak_total = 0;
+    std::int64_t cached = 0;  // held by the allocator, used by nobody
+    std::int64_t peak_of(Purpose purpose) const { return peak[static_cast<int>(purpose)]; }
+};
+
+MemoryStats memory_stats(Device device);
+void reset_peak_memory(Device device);
+void release_cached_memory(Device device);
+
+// A block of device memory. Counts in-place writes, so that autograd can tell when a saved tensor was overwritten.
+class Storage {
+  public:
+    Storage(std::size_t bytes, Device device, Purpose purpose);
+    ~Storage();
+    Storage(const Storage&) = delete;
+    Storage& operator=(const Storage&) = delete;
+
+    void* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    Device device() const { return device_; }
+    std::uint64_t version() const { return version_; }
+    void bump_version() { ++version_; }
+
+  private:
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    Device device_;
+    Purpose purpose_;
+    std::uint64_t version_ = 0;
+};
+
+// What a device lends the allocator: raw blocks. A device other than the CPU registers its own.
+class RawMemory {
+  public:
+    virtual ~RawMemory() = default;
+    virtual void* allocate(std::size_t bytes) = 0;  // nullptr when there is no more
+    virtual void free(void* data, std::size_t bytes) = 0;
+};
+void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory);
+
+}  // namespace invar

@@ -1,0 +1,60 @@
+// Counter-based random numbers (Philox 4x32, 10 rounds): the n-th number of a seed is a function of (seed, n) alone,
+// so that any thread, device or replay can make it without having made the ones before.
+#pragma once
+
+#include <cstdint>
+
+#include "invar/core/formats.h"
+
+namespace invar {
+
+struct Random4 {
+    std::uint32_t v[4];
+};
+
+INVAR_HD inline Random4 philox(std::uint64_t seed, std::uint64_t counter, std::uint64_t stream = 0) {
+    std::uint32_t c0 = std::uint32_t(counter), c1 = std::uint32_t(counter >> 32);
+    std::uint32_t c2 = std::uint32_t(stream), c3 = std::uint32_t(stream >> 32);
+    std::uint32_t k0 = std::uint32_t(seed), k1 = std::uint32_t(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t p0 = std::uint64_t(0xD2511F53u) * c0;
+        const std::uint64_t p1 = std::uint64_t(0xCD9E8D57u) * c2;
+        const std::uint32_t n0 = std::uint32_t(p1 >> 32) ^ c1 ^ k0;
+        const std::uint32_t n2 = std::uint32_t(p0 >> 32) ^ c3 ^ k1;
+        c0 = n0, c1 = std::uint32_t(p1), c2 = n2, c3 = std::uint32_t(p0);
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return {{c0, c1, c2, c3}};
+}
+
+// Uniform in [0, 1), 24 bits, every value exact in f32.
+INVAR_HD inline float to_unit(std::uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
+
+// A place in a seed's sequence. Ops take numbers by reserving counters; what was reserved is reproducible from
+// the state at that moment.
+struct RngState {
+    std::uint64_t seed = 0;
+    std::uint64_t offset = 0;
+    bool operator==(const RngState&) const = default;
+};
+
+class Generator {
+  public:
+    explicit Generator(std::uint64_t seed = 0) : state_{seed, 0} {}
+    // Takes `counters` Philox counters (four numbers each) and returns the state that makes them.
+    RngState reserve(std::uint64_t counters) {
+        const RngState taken = state_;
+        state_.offset += counters;
+        return taken;
+    }
+    RngState state() const { return state_; }
+    void set_state(RngState state) { state_ = state; }
+
+  private:
+    RngState state_;
+};
+
+// The generator that dropout and initialisers use on this thread.
+Generator& default_generator();
+
+}  // namespace invar

@@ -1,0 +1,97 @@
+// Tensor: a handle to a strided view of device memory that carries its own autograd edge.
+// Copying a Tensor copies the handle; maths lives in ops/.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "invar/core/device.h"
+#include "invar/core/dtype.h"
+#include "invar/core/memory.h"
+#include "invar/core/shape.h"
+#include "invar/core/view.h"
+
+namespace invar {
+
+class Node;  // autograd/node.h
+struct TensorImpl;
+
+class Tensor {
+  public:
+    Tensor() = default;  // no tensor at all; defined() is false
+    static Tensor empty(const Shape& shape, Dtype dtype = Dtype::f32, Device device = {});
+    static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+    static Tensor empty_like(const Tensor& other, Dtype dtype) { return empty(other.shape(), dtype, other.device()); }
+
+    // A dense host tensor that holds these values, converted to `dtype`.
+    template <class T>
+    static Tensor from(const std::vector<T>& values, const Shape& shape, Dtype dtype = dtype_of<T>);
+    static Tensor scalar(double value, Dtype dtype = Dtype::f32);
+
+    bool defined() const { return impl_ != nullptr; }
+    explicit operator bool() const { return defined(); }
+    const Shape& shape() const;
+    const Shape& strides() const;  // in elements
+    std::int64_t size(int dim) const { return shape()[dim]; }
+    int rank() const { return shape().rank(); }
+    std::int64_t numel() const { return shape().numel(); }
+    std::size_t bytes() const { return std::size_t(numel()) * size_of(dtype()); }
+    Dtype dtype() const;
+    Device device() const;
+    bool is_contiguous() const;
+    View view() const;  // what kernels see
+
+    void* raw() const;
+    // Checked: T must store this tensor's dtype. Host tensors only, when dereferenced.
+    template <class T>
+    T* data() const {
+        check_type(dtype_of<T>);
+        return static_cast<T*>(raw());
+    }
+
+    // A dense window onto the same storage: `offset` elements from this tensor's first. No autograd edge.
+    Tensor window(std::int64_t offset, const Shape& shape) const;
+    // Any strided window; the caller vouches for its bounds.
+    Tensor as_strided(std::int64_t offset, const Shape& shape, const Shape& strides) const;
+    // The same memory without the autograd edge.
+    Tensor detach() const;
+
+    // Host values, converted; for tests, metrics and files, not for speed. The tensor must be on the CPU.
+    double item() const;
+    template <class T>
+    std::vector<T> to_vector() const;
+
+    std::uint64_t version() const;
+    void bump_version() const;
+    const std::shared_ptr<Storage>& storage() const;
+    std::int64_t offset() const;  // in elements, into the storage
+
+    // --- autograd ---
+    bool requires_grad() const;  // a leaf that wants a gradient, or the result of one
+    Tensor& set_requires_grad(bool on = true);
+    bool is_leaf() const;
+    Tensor grad() const;
+    void set_grad(Tensor grad) const;
+    const std::shared_ptr<Node>& node() const;  // what made this tensor
+    void set_node(std::shared_ptr<Node> node) const;
+    // Leaves: the node that adds into grad(), kept so that all uses of the leaf share it.
+    std::weak_ptr<Node>& accumulator() const;
+
+    // A low-precision copy of a leaf, kept current by the optimizer; autocast uses it instead of casting.
+    Tensor shadow() const;
+    void set_shadow(Tensor shadow) const;
+
+    bool same_as(const Tensor& other) const { return impl_ == other.impl_; }
+    std::string str() const;  // "f32[128, 10] on cpu"
+
+  private:
+    explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+    TensorImpl& impl() const;
+    void check_type(Dtype dtype) const;
+    std::shared_ptr<TensorImpl> impl_;
+};
+
+using Tensors = std::vector<Tensor>;
+
+}  // namespace invar
