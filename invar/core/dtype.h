@@ -1,9 +1,11 @@
-// The element types of tensors, and the one place where a run-time dtype becomes a template parameter.
+// The element types of tensors, their names and sizes, and which of two is the wider;
+// the one place where a run-time dtype becomes a template parameter.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "invar/core/formats.h"
 
@@ -28,13 +30,13 @@ constexpr std::string_view name_of(Dtype dtype) {
 constexpr bool is_floating(Dtype dtype) { return dtype <= Dtype::f8e5m2; }
 constexpr bool is_sixteen_bit(Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; }
 
-// The wider of two floating types; f16 with bf16 widens to f32, since neither holds the other.
+// The wider of two types, a floating one before any integer. Where neither of two floating types holds the other
+// (f16 with bf16, the two eight-bit ones), the narrowest that holds both.
 constexpr Dtype promote(Dtype a, Dtype b) {
     if (a == b) return a;
-    if (!is_floating(a)) return b;
-    if (!is_floating(b)) return a;
     if (is_sixteen_bit(a) && is_sixteen_bit(b)) return Dtype::f32;
-    return a < b ? a : b;
+    if (is_floating(a) && is_floating(b) && size_of(a) == 1 && size_of(b) == 1) return Dtype::f16;
+    return a < b ? a : b;  // the enumeration runs from wide to narrow, floating types first
 }
 
 template <class T>
@@ -64,22 +66,21 @@ decltype(auto) dispatch(Dtype dtype, F&& f) {
 Dtype parse_dtype(std::string_view text);
 
 template <class T>
-inline constexpr Dtype dtype_of = Dtype::f64;
-template <>
-inline constexpr Dtype dtype_of<float> = Dtype::f32;
-template <>
-inline constexpr Dtype dtype_of<f16> = Dtype::f16;
-template <>
-inline constexpr Dtype dtype_of<bf16> = Dtype::bf16;
-template <>
-inline constexpr Dtype dtype_of<f8e4m3> = Dtype::f8e4m3;
-template <>
-inline constexpr Dtype dtype_of<f8e5m2> = Dtype::f8e5m2;
-template <>
-inline constexpr Dtype dtype_of<std::int64_t> = Dtype::i64;
-template <>
-inline constexpr Dtype dtype_of<std::int32_t> = Dtype::i32;
-template <>
-inline constexpr Dtype dtype_of<std::uint8_t> = Dtype::u8;
+constexpr Dtype find_dtype() {
+    if constexpr (std::is_same_v<T, double>) return Dtype::f64;
+    else if constexpr (std::is_same_v<T, float>) return Dtype::f32;
+    else if constexpr (std::is_same_v<T, f16>) return Dtype::f16;
+    else if constexpr (std::is_same_v<T, bf16>) return Dtype::bf16;
+    else if constexpr (std::is_same_v<T, f8e4m3>) return Dtype::f8e4m3;
+    else if constexpr (std::is_same_v<T, f8e5m2>) return Dtype::f8e5m2;
+    else if constexpr (std::is_same_v<T, std::int64_t>) return Dtype::i64;
+    else if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::i32;
+    else if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::u8;
+    else static_assert(!sizeof(T), "no dtype stores this C++ type");
+}
+
+// The dtype that stores a C++ type; anything else, bool and long long included, does not compile.
+template <class T>
+inline constexpr Dtype dtype_of = find_dtype<std::remove_const_t<T>>();
 
 }  // namespace invar

@@ -71,6 +71,7 @@ class CachingAllocator {
     }
 
     void* take(std::size_t bytes, std::size_t asked, Device device) {
+        if (bytes < asked) out_of_memory(asked, device);  // so much that rounding up went around
         const auto found = free_.lower_bound(bytes);
         if (found != free_.end() && found->first <= bytes + bytes / 4) {
             void* data = found->second;
@@ -83,10 +84,14 @@ class CachingAllocator {
             release_cached_locked();
             data = raw_->allocate(bytes);
         }
-        check(data != nullptr, "out of memory on {}: {} bytes asked for, {} bytes in use; use a smaller batch or a lower precision",
-              device.str(), asked, stats_.live_total);
+        if (data == nullptr) out_of_memory(asked, device);
         sizes_.emplace(data, bytes);
         return data;
+    }
+
+    [[noreturn]] void out_of_memory(std::size_t asked, Device device) const {
+        fail("out of memory on {}: {} bytes asked for, {} bytes in use; use a smaller batch or a lower precision",
+             device.str(), asked, stats_.live_total);
     }
 
     void release_cached_locked() {
@@ -113,7 +118,7 @@ std::array<CachingAllocator*, 2>& allocators() {
 
 CachingAllocator& allocator_of(Device device) {
     CachingAllocator* allocator = allocators()[static_cast<int>(device.kind)];
-    check(allocator != nullptr, "this build of Invar has no {} device", device.str());
+    if (allocator == nullptr) fail("this build of Invar has no {} device", device.str());
     return *allocator;
 }
 

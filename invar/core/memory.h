@@ -1,8 +1,8 @@
-// Device memory: a caching allocator for each device, with live and peak bytes by purpose.
+// Device memory: a caching allocator for each device, with live and peak bytes by purpose,
+// so that a run can say where its memory went.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -22,9 +22,10 @@ Shape Shape::filled(int rank, std::int64_t value) {
 std::int64_t Shape::numel() const {
     std::int64_t count = 1;
     for (const std::int64_t size : *this) {
-        check(size >= 0, "shape {} has a negative size", str());
+        // Not check(): its arguments are built even when all is well, and this runs on every access.
+        if (size < 0) fail("shape {} has a negative size", str());
         const bool overflows = size != 0 && count > std::numeric_limits<std::int64_t>::max() / size;
-        check(!overflows, "shape {} has more elements than fit in 63 bits", str());
+        if (overflows) fail("shape {} has more elements than fit in 63 bits", str());
         count *= size;
     }
     return count;
@@ -32,7 +33,7 @@ std::int64_t Shape::numel() const {
 
 int Shape::axis(int dim) const {
     const int positive = dim < 0 ? dim + rank_ : dim;
-    check(positive >= 0 && positive < rank_, "dimension {} does not exist in shape {}", dim, str());
+    if (positive < 0 || positive >= rank_) fail("dimension {} does not exist in shape {}", dim, str());
     return positive;
 }
 
@@ -42,8 +43,10 @@ void Shape::push_back(std::int64_t size) {
 }
 
 void Shape::insert(int dim, std::int64_t size) {
+    const int position = dim < 0 ? dim + rank_ + 1 : dim;
+    check(position >= 0 && position <= rank_, "cannot insert at dimension {}: there are {}", dim, rank_);
     push_back(size);
-    std::rotate(sizes_.begin() + axis(dim), sizes_.begin() + rank_ - 1, sizes_.begin() + rank_);
+    std::rotate(sizes_.begin() + position, sizes_.begin() + rank_ - 1, sizes_.begin() + rank_);
 }
 
 void Shape::erase(int dim) {
@@ -61,7 +64,7 @@ Shape contiguous_strides(const Shape& shape) {
     std::int64_t stride = 1;
     for (int i = shape.rank() - 1; i >= 0; --i) {
         strides[i] = stride;
-        stride *= std::max<std::int64_t>(shape[i], 1);
+        stride *= shape[i];
     }
     return strides;
 }
@@ -72,8 +75,9 @@ Shape broadcast(const Shape& a, const Shape& b, const char* op) {
     for (int i = 1; i <= rank; ++i) {
         const std::int64_t from_a = i <= a.rank() ? a[-i] : 1;
         const std::int64_t from_b = i <= b.rank() ? b[-i] : 1;
-        check(from_a == from_b || from_a == 1 || from_b == 1, "{}: shapes {} and {} do not broadcast (dimension -{}: {} against {})",
-              op, a.str(), b.str(), i, from_a, from_b);
+        if (from_a != from_b && from_a != 1 && from_b != 1)
+            fail("{}: shapes {} and {} do not broadcast (dimension -{}: {} against {})", op, a.str(), b.str(), i, from_a,
+                 from_b);
         result[-i] = from_a == 1 ? from_b : from_a;
     }
     return result;

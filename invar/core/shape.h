@@ -1,4 +1,5 @@
 // Shape: the sizes of a tensor's dimensions, at most kMaxRank of them, held in place.
+// Strides are a Shape too; broadcasting follows NumPy.
 #pragma once
 
 #include <array>

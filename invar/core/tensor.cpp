@@ -1,6 +1,7 @@
 #include "invar/core/tensor.h"
 
-#include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "invar/core/error.h"
 
@@ -22,7 +23,10 @@ struct TensorImpl {
 };
 
 Tensor Tensor::empty(const Shape& shape, Dtype dtype, Device device) {
-    const std::size_t bytes = std::size_t(shape.numel()) * size_of(dtype);
+    const std::int64_t count = shape.numel();
+    if (count > std::numeric_limits<std::int64_t>::max() / std::int64_t(size_of(dtype)))
+        fail("a tensor {}{} has more bytes than fit in 63 bits", name_of(dtype), shape.str());
+    const std::size_t bytes = std::size_t(count) * size_of(dtype);
     auto impl = std::make_shared<TensorImpl>();
     impl->storage = std::make_shared<Storage>(bytes, device, PurposeScope::current());
     impl->shape = shape;
@@ -33,10 +37,23 @@ Tensor Tensor::empty(const Shape& shape, Dtype dtype, Device device) {
 
 namespace {
 
+// A floating value outside an integer's range is undefined behaviour in C++; here it becomes the nearest
+// integer there is, and NaN becomes 0.
 template <class To, class From>
 To convert_value(From value) {
-    if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) return static_cast<To>(value);
-    else return static_cast<To>(static_cast<double>(value));
+    if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To> &&
+                  (std::is_integral_v<From> || std::is_floating_point_v<To>)) {
+        return static_cast<To>(value);
+    } else if constexpr (std::is_integral_v<To>) {
+        constexpr double kLow = static_cast<double>(std::numeric_limits<To>::min());
+        constexpr double kHigh = static_cast<double>(std::numeric_limits<To>::max());  // i64: rounds up to 2^63
+        const double wide = static_cast<double>(value);
+        if (wide != wide) return 0;
+        if (wide <= kLow) return std::numeric_limits<To>::min();
+        return wide >= kHigh ? std::numeric_limits<To>::max() : static_cast<To>(wide);
+    } else {
+        return static_cast<To>(static_cast<double>(value));
+    }
 }
 
 // Calls f(linear index, element) over a host tensor in row-major order.
@@ -46,6 +63,10 @@ void for_each_element(const Tensor& tensor, F&& f) {
     const Shape& strides = tensor.strides();
     T* base = static_cast<T*>(tensor.raw());
     const std::int64_t count = shape.numel();
+    if (tensor.is_contiguous()) {
+        for (std::int64_t i = 0; i < count; ++i) f(i, base[i]);
+        return;
+    }
     for (std::int64_t i = 0; i < count; ++i) {
         std::int64_t rest = i, position = 0;
         for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -60,19 +81,22 @@ void for_each_element(const Tensor& tensor, F&& f) {
 
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Dtype dtype) {
-    check(std::int64_t(values.size()) == shape.numel(), "Tensor::from: {} values for shape {}", values.size(), shape.str());
+    if (std::int64_t(values.size()) != shape.numel())
+        fail("Tensor::from: {} values for shape {}", values.size(), shape.str());
     Tensor result = empty(shape, dtype);
     dispatch(dtype, [&](auto tag) {
         using To = typename decltype(tag)::type;
         To* out = static_cast<To*>(result.raw());
-        for (std::size_t i = 0; i < values.size(); ++i) out[i] = convert_value<To>(values[i]);
+        const bool truth = dtype == Dtype::boolean;  // anything but zero is true
+        for (std::size_t i = 0; i < values.size(); ++i)
+            out[i] = convert_value<To>(truth ? T(values[i] != T(0)) : values[i]);
     });
     return result;
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-    check(device().is_cpu(), "to_vector: the tensor {} is not on the CPU; copy it there first", str());
+    if (!device().is_cpu()) fail("to_vector: the tensor {} is not on the CPU; copy it there first", str());
     std::vector<T> values(static_cast<std::size_t>(numel()));
     dispatch(dtype(), [&](auto tag) {
         using From = typename decltype(tag)::type;
@@ -125,7 +149,13 @@ View Tensor::view() const {
     return view;
 }
 
-Tensor Tensor::window(std::int64_t offset, const Shape& shape) const { return as_strided(offset, shape, contiguous_strides(shape)); }
+Tensor Tensor::window(std::int64_t offset, const Shape& shape) const {
+    const std::int64_t held = std::int64_t(storage()->bytes() / size_of(dtype()));
+    const std::int64_t count = shape.numel();
+    const bool inside = count <= held && offset >= -impl().offset && offset <= held - count - impl().offset;
+    if (!inside) fail("window: {} elements at offset {} leave the memory of {}", shape.str(), offset, str());
+    return as_strided(offset, shape, contiguous_strides(shape));
+}
 
 Tensor Tensor::as_strided(std::int64_t offset, const Shape& shape, const Shape& strides) const {
     auto view = std::make_shared<TensorImpl>();
@@ -140,14 +170,14 @@ Tensor Tensor::as_strided(std::int64_t offset, const Shape& shape, const Shape& 
 Tensor Tensor::detach() const { return as_strided(0, shape(), strides()); }
 
 double Tensor::item() const {
-    check(numel() == 1, "item: a tensor of shape {} does not hold exactly one value", shape().str());
+    if (numel() != 1) fail("item: a tensor of shape {} does not hold exactly one value", shape().str());
     return to_vector<double>()[0];
 }
 
 bool Tensor::requires_grad() const { return impl().requires_grad || impl().node != nullptr; }
 
 Tensor& Tensor::set_requires_grad(bool on) {
-    check(!on || is_floating(dtype()), "only floating tensors can require gradients; this one is {}", str());
+    if (on && !is_floating(dtype())) fail("only floating tensors can require gradients; this one is {}", str());
     check(impl().node == nullptr, "set_requires_grad: {} is the result of an operation, not a leaf", str());
     impl().requires_grad = on;
     return *this;
