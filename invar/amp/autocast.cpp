@@ -1,0 +1,69 @@
+#include "invar/amp/autocast.h"
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+CastPolicy& current_policy() {
+    thread_local CastPolicy policy;
+    return policy;
+}
+
+Precision& global_precision() {
+    thread_local Precision precision = Precision::parse("32-true");
+    return precision;
+}
+
+bool castable(const Tensor& tensor) { return tensor && is_floating(tensor.dtype()) && tensor.dtype() != Dtype::f64; }
+
+Dtype widest(std::span<const Tensor> inputs) {
+    std::optional<Dtype> result;
+    for (const Tensor& input : inputs)
+        if (input && is_floating(input.dtype())) result = result ? promote(*result, input.dtype()) : input.dtype();
+    return result.value_or(Dtype::f32);
+}
+
+}  // namespace
+
+Autocast::Autocast(Dtype low, bool enabled, Level level)
+    : Autocast(CastPolicy{enabled ? CastPolicy::Mode::low : CastPolicy::Mode::off, low, level}) {
+    check<UsageError>(!enabled || is_sixteen_bit(low), "autocast runs in f16 or bf16, not in {}", name_of(low));
+}
+
+Autocast::Autocast(const CastPolicy& policy) : previous_(current_policy()) { current_policy() = policy; }
+Autocast::~Autocast() { current_policy() = previous_; }
+const CastPolicy& Autocast::current() { return current_policy(); }
+
+CastPolicy Autocast::policy_of(const Precision& precision) {
+    const Dtype low = precision.compute_dtype();
+    if (!is_sixteen_bit(low)) return fp32();
+    if (precision.level == Level::O0) return off();
+    return {CastPolicy::Mode::low, low, precision.mixed() ? precision.level : Level::O3};
+}
+
+std::optional<Dtype> cast_target(const CastPolicy& policy, CastClass cast, std::span<const Tensor> inputs) {
+    bool any = false;
+    for (const Tensor& input : inputs) any = any || castable(input);
+    if (!any) return std::nullopt;
+    switch (policy.mode) {
+        case CastPolicy::Mode::fp32: return cast == CastClass::keep ? std::nullopt : std::optional(promote(widest(inputs), Dtype::f32));
+        case CastPolicy::Mode::off: return cast == CastClass::widest ? std::optional(widest(inputs)) : std::nullopt;
+        case CastPolicy::Mode::low: break;
+    }
+    switch (cast) {
+        case CastClass::low: return policy.low;
+        case CastClass::fp32: return Dtype::f32;
+        // O2 and O3 narrow mixed arithmetic instead of widening it: activations stay in the low precision throughout.
+        case CastClass::widest: return policy.level >= Level::O2 ? policy.low : widest(inputs);
+        case CastClass::keep:
+        case CastClass::refuse: break;
+    }
+    return std::nullopt;
+}
+
+void set_global_policy(std::string_view name) { global_precision() = Precision::parse(name); }
+Precision global_policy() { return global_precision(); }
+
+}  // namespace invar

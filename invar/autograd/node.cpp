@@ -1,0 +1,164 @@
+#include "invar/autograd/node.h"
+
+#include <queue>
+#include <unordered_map>
+
+#include "invar/core/error.h"
+#include "invar/kernels/kernels.h"
+
+namespace invar {
+
+namespace {
+
+bool& recording_flag() {
+    thread_local bool recording = true;
+    return recording;
+}
+
+std::string& module_path() {
+    thread_local std::string path;
+    return path;
+}
+
+std::uint64_t next_sequence() {
+    thread_local std::uint64_t sequence = 0;
+    return ++sequence;
+}
+
+Tensor filled_like(const Tensor& tensor, double value) {
+    Tensor result = Tensor::empty_like(tensor);
+    kernels_for(tensor.device()).fill(result.view(), value);
+    return result;
+}
+
+Tensor copy_as(const Tensor& tensor, Dtype dtype) {
+    Tensor result = Tensor::empty(tensor.shape(), dtype, tensor.device());
+    kernels_for(tensor.device()).copy(tensor.view(), result.view());
+    return result;
+}
+
+// A node's gradient so far. The first contribution is borrowed; only a second one makes a sum of its own.
+class Sum {
+  public:
+    void add(const Tensor& gradient) {
+        if (!total_) {
+            total_ = gradient;
+            return;
+        }
+        if (!owned_) total_ = copy_as(total_, promote(total_.dtype(), gradient.dtype()));
+        owned_ = true;
+        kernels_for(total_.device()).add_into(gradient.view(), total_.view());
+    }
+    Tensor take() { return std::move(total_); }
+
+  private:
+    Tensor total_;
+    bool owned_ = false;
+};
+
+}  // namespace
+
+Node::Node() : sequence_(next_sequence()), module_(module_path()) {}
+
+// A deep graph that is dropped without a backward must not recurse through its destructors.
+Node::~Node() {
+    std::vector<std::shared_ptr<Node>> doomed = std::move(inputs_);
+    while (!doomed.empty()) {
+        std::shared_ptr<Node> node = std::move(doomed.back());
+        doomed.pop_back();
+        if (node && node.use_count() == 1) {
+            for (auto& input : node->inputs_) doomed.push_back(std::move(input));
+            node->inputs_.clear();
+        }
+    }
+}
+
+std::string Node::where() const { return module_.empty() ? name() : fmt::format("{} in {}", name(), module_); }
+
+std::shared_ptr<Node> gradient_edge(const Tensor& tensor) {
+    if (!tensor || !tensor.requires_grad()) return nullptr;
+    if (tensor.node()) return tensor.node();
+    std::shared_ptr<Node> node = tensor.accumulator().lock();
+    if (!node) {
+        node = std::make_shared<Accumulator>(tensor);
+        tensor.accumulator() = node;
+    }
+    return node;
+}
+
+Tensors Accumulator::backward(const Tensor& gradient) {
+    const Tensor held = leaf_.grad();
+    if (held) {
+        kernels_for(held.device()).add_into(gradient.view(), held.view());
+        held.bump_version();
+    } else {
+        const PurposeScope purpose(Purpose::gradients);
+        leaf_.set_grad(copy_as(gradient, leaf_.dtype()));
+    }
+    return {};
+}
+
+SavedTensor::SavedTensor(const Tensor& tensor) : tensor_(tensor), version_(tensor ? tensor.version() : 0) {}
+
+Tensor SavedTensor::unpack(const Node& node) const {
+    if (tensor_) {
+        check(tensor_.version() == version_,
+              "{}: a tensor that backward needs ({}) was changed in place after the forward pass (version {}, saved at {}); "
+              "copy it before changing it",
+              node.where(), tensor_.str(), tensor_.version(), version_);
+    }
+    return tensor_;
+}
+
+void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
+    const std::shared_ptr<Node> start = gradient_edge(root);
+    check(start != nullptr, "backward: the tensor {} does not depend on anything that requires a gradient", root.str());
+    check(gradient.defined() || root.numel() == 1, "backward: only a scalar has an implicit gradient; {} needs one given", root.str());
+    check(!gradient.defined() || gradient.shape() == root.shape(), "backward: gradient {} for a result of shape {}",
+          gradient.str(), root.shape().str());
+
+    const NoGrad no_grad;
+    // Later nodes first: a node's sequence number is larger than those of all its inputs, leaves excepted, and leaves
+    // have nothing behind them.
+    const auto earlier = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) { return a->sequence() < b->sequence(); };
+    std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, decltype(earlier)> ready(earlier);
+    std::unordered_map<Node*, Sum> sums;
+    sums[start.get()].add(gradient.defined() ? gradient : filled_like(root, 1.0));
+    ready.push(start);
+
+    while (!ready.empty()) {
+        const std::shared_ptr<Node> node = ready.top();
+        ready.pop();
+        Tensor incoming = sums.extract(node.get()).mapped().take();
+        Tensors outgoing = node->backward(incoming);
+        incoming = {};
+        if (!keep_graph) node->release();
+        for (std::size_t i = 0; i < outgoing.size(); ++i) {
+            const std::shared_ptr<Node>& input = node->inputs()[i];
+            if (!input || !outgoing[i]) continue;
+            // Leaves add at once, so that their gradients are not held until the end.
+            if (dynamic_cast<Accumulator*>(input.get()) != nullptr) {
+                input->backward(outgoing[i]);
+                continue;
+            }
+            const auto [place, fresh] = sums.try_emplace(input.get());
+            place->second.add(outgoing[i]);
+            if (fresh) ready.push(input);
+            outgoing[i] = {};
+        }
+    }
+}
+
+GradMode::GradMode(bool recording) : previous_(recording_flag()) { recording_flag() = recording; }
+GradMode::~GradMode() { recording_flag() = previous_; }
+bool GradMode::recording() { return recording_flag(); }
+
+ModuleScope::ModuleScope(const std::string& name) : previous_(module_path().size()) {
+    if (name.empty()) return;
+    if (!module_path().empty()) module_path() += '.';
+    module_path() += name;
+}
+ModuleScope::~ModuleScope() { module_path().resize(previous_); }
+const std::string& ModuleScope::path() { return module_path(); }
+
+}  // namespace invar

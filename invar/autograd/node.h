@@ -1,0 +1,102 @@
+// Node: one recorded operation, waiting to run backward. Edges point from a result to what it was made of.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "invar/core/tensor.h"
+
+namespace invar {
+
+class Node {
+  public:
+    Node();
+    virtual ~Node();
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+
+    virtual const char* name() const = 0;
+    // The gradients of the inputs, in order; undefined where none is needed or where the node has already added it
+    // into the leaf itself.
+    virtual Tensors backward(const Tensor& gradient) = 0;
+    // Lets go of everything saved for backward.
+    virtual void release() = 0;
+
+    std::uint64_t sequence() const { return sequence_; }
+    const std::string& module() const { return module_; }
+    const std::vector<std::shared_ptr<Node>>& inputs() const { return inputs_; }
+    void set_inputs(std::vector<std::shared_ptr<Node>> inputs) { inputs_ = std::move(inputs); }
+    // "conv2d in conv1"
+    std::string where() const;
+
+  private:
+    std::uint64_t sequence_;
+    std::string module_;  // the path of the module that ran the op
+    std::vector<std::shared_ptr<Node>> inputs_;
+};
+
+// The node that a result of this tensor would point to: what made it, or, for a leaf that wants a gradient, the node
+// that adds into its grad(). nullptr where no gradient is wanted.
+std::shared_ptr<Node> gradient_edge(const Tensor& tensor);
+
+// Where a leaf's gradient is collected, so that an op can add its part in place instead of handing it on.
+class Accumulator : public Node {
+  public:
+    explicit Accumulator(const Tensor& leaf) : leaf_(leaf) {}
+    const char* name() const override { return "accumulate"; }
+    Tensors backward(const Tensor& gradient) override;
+    void release() override {}
+    Tensor leaf() const { return leaf_; }
+
+  private:
+    Tensor leaf_;
+};
+
+// A tensor kept for backward, with the version it had: reading it after an in-place write is an error.
+class SavedTensor {
+  public:
+    SavedTensor() = default;
+    explicit SavedTensor(const Tensor& tensor);
+    Tensor unpack(const Node& node) const;
+
+  private:
+    Tensor tensor_;
+    std::uint64_t version_ = 0;
+};
+
+// Runs backward from a scalar (or with an explicit gradient). Saved tensors are freed as it goes, unless kept.
+void backward(const Tensor& root, const Tensor& gradient = {}, bool keep_graph = false);
+
+// Whether operations are recorded on this thread, until the end of a scope.
+class GradMode {
+  public:
+    explicit GradMode(bool recording);
+    ~GradMode();
+    GradMode(const GradMode&) = delete;
+    GradMode& operator=(const GradMode&) = delete;
+    static bool recording();
+
+  private:
+    bool previous_;
+};
+
+struct NoGrad : GradMode {
+    NoGrad() : GradMode(false) {}
+};
+
+// The path of the module that is running on this thread ("features.conv1"), for nodes and diagnosis.
+class ModuleScope {
+  public:
+    explicit ModuleScope(const std::string& name);
+    ~ModuleScope();
+    ModuleScope(const ModuleScope&) = delete;
+    ModuleScope& operator=(const ModuleScope&) = delete;
+    static const std::string& path();
+
+  private:
+    std::size_t previous_;
+};
+
+}  // namespace invar

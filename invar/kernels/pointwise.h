@@ -1,0 +1,329 @@
+// The pointwise operations: each is one struct and its name in one list at the end. From the lists come the CPU and
+// CUDA kernels, the operators, the listing of `invar ops`, gradient checks and CPU-against-CUDA checks.
+// Functors compute in T = float (double for f64); kernels convert at load and store.
+#pragma once
+
+#include <cmath>
+
+#include "invar/core/cast_class.h"
+#include "invar/core/formats.h"
+
+namespace invar {
+
+// The constants of an op: an exponent, the bounds of a clamp.
+struct Scalars {
+    double a = 0;
+    double b = 0;
+};
+
+enum class Saves : std::uint8_t { nothing, input, output };
+
+namespace pointwise {
+
+// --- unary: forward(x), backward(gradient, saved) ---
+
+struct Neg {
+    static constexpr const char* kName = "neg";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::nothing;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return -x; }
+    template <class T> static INVAR_HD T backward(T g, T, Scalars) { return -g; }
+};
+
+// a * x + b: every arithmetic with a constant.
+struct Affine {
+    static constexpr const char* kName = "affine";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::nothing;
+    template <class T> static INVAR_HD T forward(T x, Scalars s) { return T(s.a) * x + T(s.b); }
+    template <class T> static INVAR_HD T backward(T g, T, Scalars s) { return T(s.a) * g; }
+};
+
+struct Exp {
+    static constexpr const char* kName = "exp";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::output;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::exp(x); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * y; }
+};
+
+struct Log {
+    static constexpr const char* kName = "log";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::log(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g / x; }
+};
+
+struct Sqrt {
+    static constexpr const char* kName = "sqrt";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::output;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::sqrt(x); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g / (T(2) * y); }
+};
+
+struct Rsqrt {
+    static constexpr const char* kName = "rsqrt";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::output;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return T(1) / std::sqrt(x); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return T(-0.5) * g * y * y * y; }
+};
+
+// x to the constant power a.
+struct PowScalar {
+    static constexpr const char* kName = "pow_scalar";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars s) { return std::pow(x, T(s.a)); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars s) {
+        return s.a == 0 ? T(0) : g * T(s.a) * std::pow(x, T(s.a - 1));
+    }
+};
+
+struct Tanh {
+    static constexpr const char* kName = "tanh";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::output;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::tanh(x); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * (T(1) - y * y); }
+};
+
+template <class T>
+INVAR_HD T logistic(T x) {
+    return T(1) / (T(1) + std::exp(-x));
+}
+
+struct Sigmoid {
+    static constexpr const char* kName = "sigmoid";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::output;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return logistic(x); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * y * (T(1) - y); }
+};
+
+struct Relu {
+    static constexpr const char* kName = "relu";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::output;
+    // Written so that NaN passes through: a bad value must not be washed away.
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return x < T(0) ? T(0) : x; }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return y > T(0) ? g : T(0); }
+};
+
+// The exact GELU, x times the normal distribution's cumulative function.
+struct Gelu {
+    static constexpr const char* kName = "gelu";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) {
+        return T(0.5) * x * (T(1) + std::erf(x * T(0.70710678118654752440)));
+    }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
+        const T cumulative = T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
+        const T density = T(0.39894228040143267794) * std::exp(T(-0.5) * x * x);
+        return g * (cumulative + x * density);
+    }
+};
+
+// The tanh form that GPT-2 was trained with.
+struct GeluTanh {
+    static constexpr const char* kName = "gelu_tanh";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T inner(T x) { return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return T(0.5) * x * (T(1) + std::tanh(inner(x))); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
+        const T t = std::tanh(inner(x));
+        const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
+        return g * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
+    }
+};
+
+struct Silu {
+    static constexpr const char* kName = "silu";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
+        const T s = logistic(x);
+        return g * s * (T(1) + x * (T(1) - s));
+    }
+};
+
+struct Softplus {
+    static constexpr const char* kName = "softplus";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) {
+        return (x > T(0) ? x : T(0)) + std::log1p(std::exp(-std::fabs(x)));
+    }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * logistic(x); }
+};
+
+struct Abs {
+    static constexpr const char* kName = "abs";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::fabs(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return x > T(0) ? g : x < T(0) ? -g : T(0); }
+};
+
+// Bounds x to [a, b]; NaN passes through.
+struct Clamp {
+    static constexpr const char* kName = "clamp";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars s) { return x < T(s.a) ? T(s.a) : x > T(s.b) ? T(s.b) : x; }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars s) { return x < T(s.a) || x > T(s.b) ? T(0) : g; }
+};
+
+// --- binary: forward(a, b), and one gradient for each operand ---
+
+struct Add {
+    static constexpr const char* kName = "add";
+    static constexpr CastClass kCast = CastClass::widest;
+    static constexpr bool kSavesInputs = false;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a + b; }
+    template <class T> static INVAR_HD T backward_a(T g, T, T, Scalars) { return g; }
+    template <class T> static INVAR_HD T backward_b(T g, T, T, Scalars) { return g; }
+};
+
+struct Sub {
+    static constexpr const char* kName = "sub";
+    static constexpr CastClass kCast = CastClass::widest;
+    static constexpr bool kSavesInputs = false;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a - b; }
+    template <class T> static INVAR_HD T backward_a(T g, T, T, Scalars) { return g; }
+    template <class T> static INVAR_HD T backward_b(T g, T, T, Scalars) { return -g; }
+};
+
+struct Mul {
+    static constexpr const char* kName = "mul";
+    static constexpr CastClass kCast = CastClass::widest;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a * b; }
+    template <class T> static INVAR_HD T backward_a(T g, T, T b, Scalars) { return g * b; }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T, Scalars) { return g * a; }
+};
+
+struct Div {
+    static constexpr const char* kName = "div";
+    static constexpr CastClass kCast = CastClass::widest;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a / b; }
+    template <class T> static INVAR_HD T backward_a(T g, T, T b, Scalars) { return g / b; }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return -g * a / (b * b); }
+};
+
+struct Pow {
+    static constexpr const char* kName = "pow";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return std::pow(a, b); }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) {
+        return b == T(0) ? T(0) : g * b * std::pow(a, b - T(1));
+    }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) {
+        return a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a);
+    }
+};
+
+// Where both are equal the gradient is shared, as in PyTorch.
+struct Maximum {
+    static constexpr const char* kName = "maximum";
+    static constexpr CastClass kCast = CastClass::widest;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a > b || a != a ? a : b; }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? g : a == b ? T(0.5) * g : T(0); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b > a ? g : a == b ? T(0.5) * g : T(0); }
+};
+
+struct Minimum {
+    static constexpr const char* kName = "minimum";
+    static constexpr CastClass kCast = CastClass::widest;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a < b || a != a ? a : b; }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a < b ? g : a == b ? T(0.5) * g : T(0); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b < a ? g : a == b ? T(0.5) * g : T(0); }
+};
+
+// --- the elementwise parts of losses: a is the prediction, b the target ---
+
+struct SquaredError {
+    static constexpr const char* kName = "mse";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return (a - b) * (a - b); }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return T(2) * g * (a - b); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return T(2) * g * (b - a); }
+};
+
+struct AbsoluteError {
+    static constexpr const char* kName = "l1";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return std::fabs(a - b); }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? g : a < b ? -g : T(0); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return a > b ? -g : a < b ? g : T(0); }
+};
+
+// Quadratic within a (beta) of the target, linear beyond.
+struct SmoothL1 {
+    static constexpr const char* kName = "smooth_l1";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars s) {
+        const T d = std::fabs(a - b), beta = T(s.a);
+        return d < beta ? T(0.5) * d * d / beta : d - T(0.5) * beta;
+    }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars s) {
+        const T d = a - b, beta = T(s.a);
+        return std::fabs(d) < beta ? g * d / beta : d > T(0) ? g : d < T(0) ? -g : T(0);
+    }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars s) { return -backward_a(g, a, b, s); }
+};
+
+struct BceWithLogits {
+    static constexpr const char* kName = "bce_with_logits";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
+        return (x > T(0) ? x : T(0)) - x * y + std::log1p(std::exp(-std::fabs(x)));
+    }
+    template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) { return g * (logistic(x) - y); }
+    template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return -g * x; }
+};
+
+// On probabilities. Refused under autocast: its gradient, up to 1/x, leaves FP16's range; the logits form does not.
+struct Bce {
+    static constexpr const char* kName = "bce";
+    static constexpr CastClass kCast = CastClass::refuse;
+    static constexpr bool kSavesInputs = true;
+    template <class T> static INVAR_HD T clipped_log(T x) { const T l = std::log(x); return l < T(-100) ? T(-100) : l; }
+    template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
+        return -(y * clipped_log(x) + (T(1) - y) * clipped_log(T(1) - x));
+    }
+    template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) {
+        const T variance = x * (T(1) - x);
+        return g * (x - y) / (variance < T(1e-12) ? T(1e-12) : variance);
+    }
+    template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return g * (clipped_log(T(1) - x) - clipped_log(x)); }
+};
+
+}  // namespace pointwise
+
+#define INVAR_UNARY_OPS(X) \
+    X(Neg) X(Affine) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(PowScalar) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
+    X(Softplus) X(Abs) X(Clamp)
+
+#define INVAR_BINARY_OPS(X) \
+    X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum) X(SquaredError) X(AbsoluteError) X(SmoothL1) X(BceWithLogits) X(Bce)
+
+#define INVAR_ENUM(Name) Name,
+enum class UnaryOp : std::uint8_t { INVAR_UNARY_OPS(INVAR_ENUM) };
+enum class BinaryOp : std::uint8_t { INVAR_BINARY_OPS(INVAR_ENUM) };
+#undef INVAR_ENUM
+
+}  // namespace invar

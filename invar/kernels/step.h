@@ -1,0 +1,149 @@
+// What one optimizer step needs to know, as plain data that can live on the device: loss scale, overflow, gradient
+// norm, clip factor, learning rate. The decisions are made here, once, for every device; nobody waits for the host.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "invar/core/formats.h"
+
+namespace invar {
+
+struct ScalerSpec {
+    bool enabled = false;
+    bool dynamic = true;
+    float growth_factor = 2.0f;
+    float backoff_factor = 0.5f;
+    std::int32_t growth_interval = 2000;
+    float min_scale = 0.0f;  // 0: no floor
+    float max_scale = 0.0f;  // 0: no ceiling but finite FP32
+    std::int32_t hysteresis = 1;  // overflows it takes until the scale backs off
+    bool consecutive_hysteresis = false;  // every clean step refills the hysteresis, not growth alone
+};
+
+struct ClipSpec {
+    enum class Kind : std::uint8_t { none, norm, value };
+    Kind kind = Kind::none;
+    float limit = 0.0f;
+};
+
+// The learning rate over the steps that were taken; a skipped step does not advance it.
+struct ScheduleSpec {
+    enum class Kind : std::uint8_t { constant, step, cosine, one_cycle };
+    Kind kind = Kind::constant;
+    std::int64_t warmup_steps = 0;   // linear from 1/(warmup+1) of the rate
+    std::int64_t total_steps = 0;    // cosine and one_cycle: where they end
+    std::int64_t step_size = 1;      // step: every so many steps ...
+    double gamma = 0.1;              // ... times gamma
+    double final_factor = 0.0;       // cosine: where it ends, as a share of the rate
+    double start_div = 25.0;         // one_cycle: starts at rate / start_div ...
+    double final_div = 1e4;          // ... and ends at that start / final_div
+    double rise = 0.3;               // one_cycle: share of steps spent rising
+
+    // The factor on the base learning rate for the step after `taken` steps.
+    INVAR_HD double factor(std::int64_t taken) const {
+        if (taken < warmup_steps) return double(taken + 1) / double(warmup_steps + 1);
+        const std::int64_t t = taken - warmup_steps;
+        const std::int64_t total = total_steps > warmup_steps ? total_steps - warmup_steps : 1;
+        switch (kind) {
+            case Kind::constant: return 1.0;
+            case Kind::step: return std::pow(gamma, double(t / (step_size > 0 ? step_size : 1)));
+            case Kind::cosine: return anneal(1.0, final_factor, share(t, total));
+            case Kind::one_cycle: break;
+        }
+        const double peak = rise * double(total) - 1.0 > 1.0 ? rise * double(total) - 1.0 : 1.0;
+        const double last = double(total) - 1.0 > peak ? double(total) - 1.0 : peak + 1.0;
+        const double start = 1.0 / start_div, now = double(t);
+        if (now <= peak) return anneal(start, 1.0, now / peak);
+        const double done = (now - peak) / (last - peak);
+        return anneal(1.0, start / final_div, done < 1.0 ? done : 1.0);
+    }
+
+  private:
+    static INVAR_HD double share(std::int64_t t, std::int64_t total) { return t < total ? double(t) / double(total) : 1.0; }
+    static INVAR_HD double anneal(double from, double to, double share) {
+        return to + (from - to) * 0.5 * (1.0 + std::cos(3.14159265358979323846 * share));
+    }
+};
+
+// The state of scaler and schedule, and what was found and decided for the step at hand.
+struct StepState {
+    // carried from step to step
+    float scale = 1.0f;
+    std::int32_t growth_tracker = 0;
+    std::int32_t hysteresis_left = 1;
+    std::int64_t taken = 0;    // steps that changed the weights
+    std::int64_t skipped = 0;  // steps that overflowed
+    std::int64_t skipped_in_a_row = 0;
+    // found in the gradients, still scaled
+    double sum_squares = 0.0;
+    double max_abs = 0.0;
+    std::int64_t nonfinite = 0;
+    // decided
+    float unscale = 1.0f;  // what the optimizer multiplies each gradient by: 1/scale, times the norm's clip factor
+    float clip_value = 0.0f;  // 0: none
+    float grad_norm = 0.0f;   // of the unscaled gradients, before clipping
+    float lr_factor = 1.0f;
+    std::int32_t skip = 0;
+    std::int32_t at_floor = 0;  // the scale wanted to fall below its floor
+};
+
+// Turns what grad_stats found into the decisions. `gradients_scale` is what the gradients are still multiplied by.
+INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+    const double inverse = 1.0 / double(gradients_scale);
+    const double norm = std::sqrt(s.sum_squares) * inverse;
+    s.grad_norm = float(norm);
+    s.skip = s.nonfinite > 0;
+    double factor = inverse;
+    if (clip.kind == ClipSpec::Kind::norm) {
+        const double shrink = double(clip.limit) / (norm + 1e-6);
+        if (shrink < 1.0) factor *= shrink;
+    }
+    s.unscale = float(factor);
+    s.clip_value = clip.kind == ClipSpec::Kind::value ? clip.limit : 0.0f;
+    s.lr_factor = float(schedule.factor(s.taken));
+}
+
+// After the step: counts it, and moves the loss scale.
+INVAR_HD inline void finish_step(StepState& s, const ScalerSpec& spec) {
+    if (s.skip) {
+        ++s.skipped;
+        ++s.skipped_in_a_row;
+    } else {
+        ++s.taken;
+        s.skipped_in_a_row = 0;
+    }
+    if (!spec.enabled || !spec.dynamic) return;
+    if (s.skip) {
+        s.growth_tracker = 0;
+        if (--s.hysteresis_left > 0) return;
+        s.hysteresis_left = 1;  // once used up, every further overflow backs off until growth refills it
+        const float lowered = s.scale * spec.backoff_factor;
+        s.at_floor = spec.min_scale > 0.0f && lowered < spec.min_scale;
+        s.scale = s.at_floor ? spec.min_scale : lowered;
+        return;
+    }
+    s.at_floor = 0;
+    if (spec.consecutive_hysteresis) s.hysteresis_left = spec.hysteresis;
+    if (++s.growth_tracker < spec.growth_interval) return;
+    s.growth_tracker = 0;
+    s.hysteresis_left = spec.hysteresis;
+    const float raised = s.scale * spec.growth_factor;
+    const float ceiling = spec.max_scale > 0.0f ? spec.max_scale : 3.402823466e38f;
+    if (raised <= ceiling) s.scale = raised;
+}
+
+// One group of parameters with its own rates.
+struct OptimizerSpec {
+    enum class Kind : std::uint8_t { sgd, adam, adamw };
+    Kind kind = Kind::adamw;
+    float lr = 1e-3f;
+    float weight_decay = 0.0f;
+    float momentum = 0.0f;
+    bool nesterov = false;
+    float beta1 = 0.9f;
+    float beta2 = 0.999f;
+    float eps = 1e-8f;
+};
+
+}  // namespace invar

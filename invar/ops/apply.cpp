@@ -1,0 +1,92 @@
+#include "invar/ops/apply.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "invar/amp/autocast.h"
+#include "invar/core/error.h"
+#include "invar/ops/cast.h"
+
+namespace invar {
+
+namespace {
+
+std::vector<OpEntry>& entries() {
+    static std::vector<OpEntry> all;
+    return all;
+}
+
+// A leaf that keeps a low-precision copy of itself is not cast: the copy is used, and its gradient goes to the leaf.
+bool has_current_shadow(const Tensor& input, Dtype target) {
+    return input.is_leaf() && input.shadow() && input.shadow().dtype() == target;
+}
+
+}  // namespace
+
+Tensor Context::saved(std::size_t i) const {
+    check(!released_, "{}: backward ran through this operation before, and what it saved is gone; pass keep_graph to the first one",
+          node_->where());
+    return saved_.at(i).unpack(*node_);
+}
+
+void Context::release() {
+    saved_.clear();
+    released_ = true;
+}
+
+Context::Slot Context::slot(std::size_t i, const Shape& shape, Dtype dtype, Device device) const {
+    const auto* accumulator = dynamic_cast<const Accumulator*>(node_->inputs()[i].get());
+    if (accumulator != nullptr) {
+        const Tensor grad = accumulator->leaf().grad();
+        if (grad && grad.dtype() == dtype && grad.shape() == shape && grad.is_contiguous()) return {grad, true};
+    }
+    return {Tensor::empty(shape, dtype, device), false};
+}
+
+Prepared prepare(const char* name, CastClass cast, const Tensors& inputs) {
+    const CastPolicy& policy = Autocast::current();
+    check<UsageError>(cast != CastClass::refuse || policy.mode != CastPolicy::Mode::low,
+                      "{} is unsafe under autocast: its gradient does not fit in 16 bits; use {}_with_logits on the values before "
+                      "the sigmoid, or pin the region to FP32",
+                      name, name);
+    const std::optional<Dtype> target = cast_target(policy, cast, inputs);
+    Prepared prepared;
+    prepared.inputs.reserve(inputs.size());
+    prepared.edges.reserve(inputs.size());
+    const Tensor* first = nullptr;
+    for (const Tensor& input : inputs) {
+        if (input && first == nullptr) first = &input;
+        check(!input || input.device() == first->device(), "{}: inputs on {} and {}; move them to one device", name,
+              first->device().str(), input ? input.device().str() : "");
+        const bool casts = target && input && is_floating(input.dtype()) && input.dtype() != *target && input.dtype() != Dtype::f64;
+        if (!casts) {
+            prepared.inputs.push_back(input);
+            prepared.edges.push_back(GradMode::recording() ? gradient_edge(input) : nullptr);
+        } else if (has_current_shadow(input, *target)) {
+            prepared.inputs.push_back(input.shadow());
+            prepared.edges.push_back(GradMode::recording() ? gradient_edge(input) : nullptr);
+        } else {
+            prepared.inputs.push_back(ops::cast(input, *target));
+            prepared.edges.push_back(GradMode::recording() ? gradient_edge(prepared.inputs.back()) : nullptr);
+        }
+        prepared.recording = prepared.recording || prepared.edges.back() != nullptr;
+    }
+    return prepared;
+}
+
+int register_op(OpEntry entry) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    entries().push_back(entry);
+    return 0;
+}
+
+std::vector<OpEntry> registered_ops() {
+    std::vector<OpEntry> all = entries();
+    std::sort(all.begin(), all.end(), [](const OpEntry& a, const OpEntry& b) { return std::strcmp(a.name, b.name) < 0; });
+    all.erase(std::unique(all.begin(), all.end(), [](const OpEntry& a, const OpEntry& b) { return !std::strcmp(a.name, b.name); }), all.end());
+    return all;
+}
+
+}  // namespace invar

@@ -1,0 +1,100 @@
+// The one crossing of every operation: check -> cast -> run -> record.
+// An op is a struct with kName, kCast, its attributes as members, forward and backward; one without kCast does not compile.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "invar/autograd/node.h"
+#include "invar/core/cast_class.h"
+#include "invar/kernels/kernels.h"
+
+namespace invar {
+
+// What an op may ask for while it runs, forward or backward.
+class Context {
+  public:
+    // --- forward ---
+    void save(const Tensor& tensor) {
+        if (node_ != nullptr) saved_.emplace_back(tensor);
+    }
+    bool recording() const { return node_ != nullptr; }
+
+    // --- backward ---
+    Tensor saved(std::size_t i) const;
+    // Whether anyone wants the gradient of input i.
+    bool needs(std::size_t i) const { return node_ != nullptr && i < node_->inputs().size() && node_->inputs()[i] != nullptr; }
+
+    // Where to put the gradient of input i, an FP32 (FP64) weight gradient of this shape: straight into the leaf's
+    // gradient where it has one, adding; otherwise into a new tensor that is then handed on.
+    struct Slot {
+        Tensor tensor;
+        bool accumulate = false;
+        View view() const { return tensor ? tensor.view() : View{}; }
+        Tensor result() const { return accumulate ? Tensor{} : tensor; }
+    };
+    Slot slot(std::size_t i, const Shape& shape, Dtype dtype, Device device) const;
+
+    void release();
+
+  private:
+    friend class Recorder;
+    Node* node_ = nullptr;
+    std::vector<SavedTensor> saved_;
+    bool released_ = false;
+};
+
+// The inputs of an op after autocast, and where their gradients go.
+struct Prepared {
+    Tensors inputs;
+    std::vector<std::shared_ptr<Node>> edges;
+    bool recording = false;
+};
+Prepared prepare(const char* name, CastClass cast, const Tensors& inputs);
+
+class Recorder {
+  public:
+    static void attach(Context& context, Node* node) { context.node_ = node; }
+};
+
+template <class Op>
+class OpNode : public Node {
+  public:
+    explicit OpNode(Op op) : op(std::move(op)) {}
+    const char* name() const override { return Op::kName; }
+    Tensors backward(const Tensor& gradient) override { return op.backward(context, gradient); }
+    void release() override { context.release(); }
+    Op op;
+    Context context;
+};
+
+// The register behind `invar ops`: every op that is applied anywhere in the library enters itself.
+struct OpEntry {
+    const char* name;
+    CastClass cast;
+};
+int register_op(OpEntry entry);
+std::vector<OpEntry> registered_ops();  // sorted by name
+
+template <class Op>
+inline const int kRegistered = register_op({Op::kName, Op::kCast});
+
+template <class Op>
+Tensor apply(Op op, const Tensors& inputs) {
+    static_assert(std::is_same_v<decltype(Op::kCast), const CastClass>, "an op states its autocast class as kCast");
+    (void)kRegistered<Op>;
+    Prepared prepared = prepare(Op::kName, Op::kCast, inputs);
+    if (!prepared.recording) {
+        Context context;
+        return op.forward(context, prepared.inputs);
+    }
+    auto node = std::make_shared<OpNode<Op>>(std::move(op));
+    node->set_inputs(std::move(prepared.edges));
+    Recorder::attach(node->context, node.get());
+    Tensor result = node->op.forward(node->context, prepared.inputs);
+    result.set_node(std::move(node));
+    return result;
+}
+
+}  // namespace invar

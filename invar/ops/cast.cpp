@@ -1,0 +1,24 @@
+#include "invar/ops/cast.h"
+
+#include "invar/ops/apply.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+struct Cast {
+    static constexpr const char* kName = "cast";
+    static constexpr CastClass kCast = CastClass::keep;
+    Dtype to;
+    Dtype from;
+
+    Tensor forward(Context&, const Tensors& in) { return converted_to(in[0], to); }
+    Tensors backward(Context&, const Tensor& g) { return {g.dtype() == from ? g : converted_to(g, from)}; }
+};
+
+}  // namespace
+
+Tensor cast(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : apply(Cast{dtype, x.dtype()}, {x}); }
+
+}  // namespace invar::ops

@@ -1,0 +1,157 @@
+#include "invar/ops/pointwise.h"
+
+#include "invar/core/error.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+template <class F, UnaryOp kOp>
+struct Unary {
+    static constexpr const char* kName = F::kName;
+    static constexpr CastClass kCast = F::kCast;
+    Scalars scalars;
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor& x = in[0];
+        check(is_floating(x.dtype()), "{}: needs a floating tensor, not {}", kName, x.str());
+        Tensor y = Tensor::empty_like(x);
+        kernels_for(x.device()).unary(kOp, x.view(), y.view(), scalars);
+        if constexpr (F::kSaves == Saves::input) ctx.save(x);
+        if constexpr (F::kSaves == Saves::output) ctx.save(y);
+        return y;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        View saved;
+        Tensor kept;
+        if constexpr (F::kSaves != Saves::nothing) saved = (kept = ctx.saved(0)).view();
+        Tensor gx = Tensor::empty_like(g);
+        kernels_for(g.device()).unary_backward(kOp, g.view(), saved, gx.view(), scalars);
+        return {gx};
+    }
+};
+
+template <class F, BinaryOp kOp>
+struct Binary {
+    static constexpr const char* kName = F::kName;
+    static constexpr CastClass kCast = F::kCast;
+    Scalars scalars;
+    Shape a_shape, b_shape;
+    Dtype a_dtype, b_dtype;
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor &a = in[0], &b = in[1];
+        a_shape = a.shape(), b_shape = b.shape();
+        a_dtype = a.dtype(), b_dtype = b.dtype();
+        Tensor y = Tensor::empty(broadcast(a_shape, b_shape, kName), promote(a_dtype, b_dtype), a.device());
+        kernels_for(a.device()).binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
+        if constexpr (F::kSavesInputs) ctx.save(a), ctx.save(b);
+        return y;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        Tensor a, b, ga, gb;
+        if constexpr (F::kSavesInputs) {
+            a = expanded(ctx.saved(0), g.shape());
+            b = expanded(ctx.saved(1), g.shape());
+        }
+        if (ctx.needs(0)) ga = Tensor::empty_like(g);
+        if (ctx.needs(1)) gb = Tensor::empty_like(g);
+        const auto view = [](const Tensor& t) { return t ? t.view() : View{}; };
+        kernels_for(g.device()).binary_backward(kOp, g.view(), view(a), view(b), view(ga), view(gb), scalars);
+        return {ga ? reduced_to(ga, a_shape, a_dtype) : ga, gb ? reduced_to(gb, b_shape, b_dtype) : gb};
+    }
+};
+
+struct Where {
+    static constexpr const char* kName = "where";
+    static constexpr CastClass kCast = CastClass::widest;
+    Shape a_shape, b_shape;
+    Dtype a_dtype, b_dtype;
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor &condition = in[0], &a = in[1], &b = in[2];
+        check(condition.dtype() == Dtype::boolean, "where: the condition must be bool, not {}", condition.str());
+        a_shape = a.shape(), b_shape = b.shape();
+        a_dtype = a.dtype(), b_dtype = b.dtype();
+        const Shape shape = broadcast(condition.shape(), broadcast(a_shape, b_shape, kName), kName);
+        Tensor y = Tensor::empty(shape, promote(a_dtype, b_dtype), a.device());
+        select(condition, a, b, y);
+        ctx.save(condition);
+        return y;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor condition = ctx.saved(0);
+        Tensor zero = Tensor::empty({}, g.dtype(), g.device());
+        kernels_for(g.device()).fill(zero.view(), 0);
+        Tensors grads(3);
+        if (ctx.needs(1)) {
+            Tensor ga = Tensor::empty_like(g);
+            select(condition, g, zero, ga);
+            grads[1] = reduced_to(ga, a_shape, a_dtype);
+        }
+        if (ctx.needs(2)) {
+            Tensor gb = Tensor::empty_like(g);
+            select(condition, zero, g, gb);
+            grads[2] = reduced_to(gb, b_shape, b_dtype);
+        }
+        return grads;
+    }
+    static void select(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
+        const Shape& shape = y.shape();
+        kernels_for(y.device()).where(expanded(condition, shape).view(), expanded(a, shape).view(), expanded(b, shape).view(), y.view());
+    }
+};
+
+template <class F, UnaryOp kOp>
+Tensor unary(const Tensor& x, Scalars scalars = {}) {
+    return apply(Unary<F, kOp>{scalars}, {x});
+}
+
+template <class F, BinaryOp kOp>
+Tensor binary(const Tensor& a, const Tensor& b, Scalars scalars = {}) {
+    return apply(Binary<F, kOp>{scalars, {}, {}, Dtype::f32, Dtype::f32}, {a, b});
+}
+
+#define INVAR_UNARY(Name) unary<pointwise::Name, UnaryOp::Name>
+#define INVAR_BINARY(Name) binary<pointwise::Name, BinaryOp::Name>
+
+}  // namespace
+
+Tensor neg(const Tensor& x) { return INVAR_UNARY(Neg)(x); }
+Tensor affine(const Tensor& x, double factor, double shift) { return INVAR_UNARY(Affine)(x, {factor, shift}); }
+Tensor exp(const Tensor& x) { return INVAR_UNARY(Exp)(x); }
+Tensor log(const Tensor& x) { return INVAR_UNARY(Log)(x); }
+Tensor sqrt(const Tensor& x) { return INVAR_UNARY(Sqrt)(x); }
+Tensor rsqrt(const Tensor& x) { return INVAR_UNARY(Rsqrt)(x); }
+Tensor pow(const Tensor& x, double exponent) { return INVAR_UNARY(PowScalar)(x, {exponent, 0}); }
+Tensor tanh(const Tensor& x) { return INVAR_UNARY(Tanh)(x); }
+Tensor sigmoid(const Tensor& x) { return INVAR_UNARY(Sigmoid)(x); }
+Tensor relu(const Tensor& x) { return INVAR_UNARY(Relu)(x); }
+Tensor gelu(const Tensor& x, bool tanh_form) { return tanh_form ? INVAR_UNARY(GeluTanh)(x) : INVAR_UNARY(Gelu)(x); }
+Tensor silu(const Tensor& x) { return INVAR_UNARY(Silu)(x); }
+Tensor softplus(const Tensor& x) { return INVAR_UNARY(Softplus)(x); }
+Tensor abs(const Tensor& x) { return INVAR_UNARY(Abs)(x); }
+Tensor clamp(const Tensor& x, double low, double high) { return INVAR_UNARY(Clamp)(x, {low, high}); }
+
+Tensor add(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Add)(a, b); }
+Tensor sub(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Sub)(a, b); }
+Tensor mul(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Mul)(a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Div)(a, b); }
+Tensor pow(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Pow)(a, b); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Maximum)(a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Minimum)(a, b); }
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+    return apply(Where{{}, {}, Dtype::f32, Dtype::f32}, {condition, a, b});
+}
+
+Tensor squared_error(const Tensor& prediction, const Tensor& target) { return INVAR_BINARY(SquaredError)(prediction, target); }
+Tensor absolute_error(const Tensor& prediction, const Tensor& target) { return INVAR_BINARY(AbsoluteError)(prediction, target); }
+Tensor smooth_l1_error(const Tensor& prediction, const Tensor& target, double beta) {
+    return INVAR_BINARY(SmoothL1)(prediction, target, {beta, 0});
+}
+Tensor bce_with_logits_error(const Tensor& logits, const Tensor& target) { return INVAR_BINARY(BceWithLogits)(logits, target); }
+Tensor bce_error(const Tensor& probabilities, const Tensor& target) { return INVAR_BINARY(Bce)(probabilities, target); }
+
+}  // namespace invar::ops
