@@ -1,0 +1,31 @@
+// Bytes of data files, plain or gzip, read so that no header or compressed stream can make us allocate more than
+// the file really holds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace invar {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// No data file, packed or unpacked, may be larger.
+inline constexpr std::size_t kMaxDataBytes = std::size_t(2) << 30;
+
+Bytes read_file_bytes(const std::filesystem::path& path);
+
+bool is_gzip(std::span<const std::uint8_t> bytes);
+// The first `limit` bytes of the unpacked data, or all of it, checksum verified, where it is shorter than that.
+Bytes gunzip(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit);
+
+// The first of `folders` that holds every one of `files`, where each may also be there with ".gz" at its end: their
+// full paths, in order.
+std::optional<std::vector<std::filesystem::path>> find_files(const std::vector<std::filesystem::path>& folders,
+                                                             const std::vector<std::string>& files);
+
+}  // namespace invar

@@ -1,0 +1,138 @@
+#include "invar/data/loader.h"
+
+#include <algorithm>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "invar/core/error.h"
+#include "invar/core/rng.h"
+
+namespace invar {
+
+namespace {
+
+constexpr std::uint64_t kShuffleStream = 0x73687566666c6500;
+constexpr int kMaxWorkers = 256;
+constexpr int kMaxPrefetch = 4096;
+
+std::vector<std::int64_t> file_order(std::int64_t size) {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+    std::iota(order.begin(), order.end(), std::int64_t(0));
+    return order;
+}
+
+std::int64_t count_batches(std::int64_t size, const LoaderOptions& options) {
+    const std::int64_t full = size / options.batch_size;
+    const std::int64_t all = full + (options.drop_last || size % options.batch_size == 0 ? 0 : 1);
+    return options.limit < 0 ? all : std::min(all, options.limit);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> shuffled_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch) {
+    std::vector<std::int64_t> order = file_order(size);
+    for (std::int64_t i = size - 1; i > 0; --i) {
+        const Random4 r = philox(seed, std::uint64_t(i), kShuffleStream + std::uint64_t(epoch));
+        const std::uint64_t bits = std::uint64_t(r.v[0]) << 32 | r.v[1];
+        std::swap(order[std::size_t(i)], order[std::size_t(bits % std::uint64_t(i + 1))]);
+    }
+    return order;
+}
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+    : dataset_(std::move(dataset)), options_(options) {
+    check<UsageError>(dataset_ != nullptr, "Loader: no data set was given");
+    check<UsageError>(options_.batch_size >= 1, "batch_size is {}, expected at least 1", options_.batch_size);
+    check<UsageError>(options_.batch_size <= dataset_->size(),
+                      "batch_size {} is larger than the {} samples of {}; use a smaller batch or more data",
+                      options_.batch_size, dataset_->size(), dataset_->name());
+    check<UsageError>(options_.num_workers >= 0 && options_.num_workers <= kMaxWorkers,
+                      "num_workers is {}, expected 0 to {}", options_.num_workers, kMaxWorkers);
+    check<UsageError>(options_.prefetch >= 1 && options_.prefetch <= kMaxPrefetch, "prefetch is {}, expected 1 to {}",
+                      options_.prefetch, kMaxPrefetch);
+    batches_ = count_batches(dataset_->size(), options_);
+    try {
+        for (int i = 0; i < options_.num_workers; ++i) {
+            workers_.emplace_back([this](std::stop_token stop) { work(std::move(stop)); });
+        }
+    } catch (const std::system_error& error) {
+        fail("cannot start {} threads to read data: {}; use fewer num_workers", options_.num_workers, error.what());
+    }
+}
+
+Loader::~Loader() {
+    for (std::jthread& worker : workers_) worker.request_stop();
+}
+
+std::int64_t Loader::samples_per_epoch() const {
+    return std::min(dataset_->size(), batches_ * options_.batch_size);
+}
+
+void Loader::start_epoch(std::int64_t epoch, std::int64_t skip_batches) {
+    check<UsageError>(epoch >= 0, "start_epoch: epoch {} is negative", epoch);
+    check<UsageError>(skip_batches >= 0 && skip_batches <= batches_,
+                      "start_epoch: cannot skip {} batches of an epoch of {}", skip_batches, batches_);
+    auto order = std::make_shared<const std::vector<std::int64_t>>(
+        options_.shuffle ? shuffled_order(dataset_->size(), options_.seed, epoch) : file_order(dataset_->size()));
+    {
+        const std::lock_guard lock(mutex_);
+        ++round_;
+        epoch_ = epoch;
+        order_ = std::move(order);
+        position_ = claimed_ = skip_batches;
+        done_.assign(std::size_t(options_.prefetch), std::nullopt);
+    }
+    room_.notify_all();
+}
+
+std::optional<Batch> Loader::next() {
+    check<UsageError>(order_ != nullptr, "Loader::next: call start_epoch first");
+    if (position_ == batches_) return std::nullopt;
+    if (workers_.empty()) {
+        Batch batch = read(*order_, position_);
+        ++position_;
+        return batch;
+    }
+    std::unique_lock lock(mutex_);
+    std::optional<Read>& slot = done_[std::size_t(position_ % options_.prefetch)];
+    ready_.wait(lock, [&] { return slot.has_value(); });
+    if (slot->error) std::rethrow_exception(slot->error);
+    Batch batch = std::move(slot->batch);
+    slot.reset();
+    ++position_;
+    lock.unlock();
+    room_.notify_one();
+    return batch;
+}
+
+Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t number) const {
+    const std::int64_t first = number * options_.batch_size;
+    const std::int64_t count = std::min(options_.batch_size, std::int64_t(order.size()) - first);
+    return read_batch(*dataset_, std::span(order).subspan(std::size_t(first), std::size_t(count)));
+}
+
+void Loader::work(std::stop_token stop) {
+    std::unique_lock lock(mutex_);
+    const auto may_read = [&] { return order_ && claimed_ < batches_ && claimed_ < position_ + options_.prefetch; };
+    while (room_.wait(lock, stop, may_read)) {
+        if (stop.stop_requested()) return;  // the wait answers true when there is work, stopped or not
+        const std::uint64_t round = round_;
+        const std::int64_t number = claimed_++;
+        const Order order = order_;
+        lock.unlock();
+        Read result;
+        try {
+            result.batch = read(*order, number);
+        } catch (...) {
+            result.error = std::current_exception();
+        }
+        lock.lock();
+        if (round == round_) {
+            done_[std::size_t(number % options_.prefetch)] = std::move(result);
+            ready_.notify_all();
+        }
+    }
+}
+
+}  // namespace invar

@@ -1,0 +1,82 @@
+// Loader: a data set as batches, epoch after epoch, read ahead by threads and handed out strictly in order. What comes
+// at which place depends on (seed, epoch) alone, so a run can stop anywhere and go on there.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "invar/data/dataset.h"
+
+namespace invar {
+
+struct LoaderOptions {
+    std::int64_t batch_size = 32;
+    bool shuffle = true;
+    bool drop_last = false;   // leave out a last batch that is not full
+    int num_workers = 1;      // threads that read ahead; 0 reads in next()
+    int prefetch = 4;         // batches being read or waiting, at most
+    std::int64_t limit = -1;  // batches an epoch, at most; negative: all
+    std::uint64_t seed = 0;
+};
+
+// The order of `size` samples in an epoch.
+std::vector<std::int64_t> shuffled_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
+
+// next() and start_epoch() belong to one thread at a time.
+class Loader {
+  public:
+    Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+    ~Loader();  // at any moment; waits only for the batches that are being read
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+
+    // Begins an epoch behind its first `skip_batches` batches, which are not read. What is left of the epoch before is
+    // dropped.
+    void start_epoch(std::int64_t epoch, std::int64_t skip_batches = 0);
+    // The next batch, or nothing at the end of the epoch. Throws what reading the batch threw, and stays there.
+    std::optional<Batch> next();
+
+    std::int64_t batches_per_epoch() const { return batches_; }
+    std::int64_t samples_per_epoch() const;
+    // Where the epoch stands, for a checkpoint: start_epoch(epoch(), position()) goes on from here.
+    std::int64_t epoch() const { return epoch_; }
+    std::int64_t position() const { return position_; }
+    const Dataset& dataset() const { return *dataset_; }
+    const LoaderOptions& options() const { return options_; }
+
+  private:
+    struct Read {
+        Batch batch;
+        std::exception_ptr error;
+    };
+    using Order = std::shared_ptr<const std::vector<std::int64_t>>;
+
+    Batch read(const std::vector<std::int64_t>& order, std::int64_t number) const;
+    void work(std::stop_token stop);
+
+    const std::shared_ptr<const Dataset> dataset_;
+    const LoaderOptions options_;
+    std::int64_t batches_ = 0;
+
+    // Written by the consumer, under the mutex; read by the workers.
+    std::mutex mutex_;
+    std::condition_variable_any room_;   // there may be a batch to read
+    std::condition_variable_any ready_;  // a batch was read
+    std::int64_t epoch_ = -1;
+    std::int64_t position_ = 0;  // the batch that next() hands out
+    Order order_;
+    // Shared with the workers.
+    std::uint64_t round_ = 0;  // counts start_epoch(), so that what was read for an earlier one is recognised
+    std::int64_t claimed_ = 0;
+    std::vector<std::optional<Read>> done_;  // batch n waits at n % prefetch; made once, so a worker cannot fail here
+
+    std::vector<std::jthread> workers_;  // last: stopped and joined before what they use goes away
+};
+
+}  // namespace invar

@@ -1,0 +1,98 @@
+#include "invar/data/synthetic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "invar/core/error.h"
+#include "invar/core/rng.h"
+
+namespace invar {
+
+namespace {
+
+// Philox streams of their own, apart from those of dropout and initialisers, which may use the same seed.
+constexpr std::uint64_t kPatternStream = 0x7061747465726e00;
+constexpr std::uint64_t kNoiseStream = 0x6e6f697365000000;
+
+constexpr std::int64_t kMaxSamples = std::int64_t(1) << 31;
+constexpr std::int64_t kMaxSide = std::int64_t(1) << 14;
+constexpr std::int64_t kMaxPatternValues = std::int64_t(1) << 28;
+constexpr int kWaves = 4;
+constexpr double kWaveHeight = 0.12;  // pixels stay near [0, 1]
+constexpr double kNoiseHeight = 0.3;
+
+void check_range(const char* name, std::int64_t value, std::int64_t most) {
+    check<UsageError>(value >= 1 && value <= most, "synthetic data: {} is {}, expected 1 to {}", name, value, most);
+}
+
+// A class's pattern in one channel: a few long waves, so that it survives pooling.
+void draw_pattern(std::uint64_t seed, std::uint64_t number, const Shape& shape, std::int64_t channel, double* out) {
+    for (int wave = 0; wave < kWaves; ++wave) {
+        const Random4 r = philox(seed, number * kWaves + std::uint64_t(wave), kPatternStream);
+        const double rows = 1 + r.v[0] % 3, columns = 1 + r.v[1] % 3;
+        const double slant = (r.v[3] & 1) != 0 ? 1.0 : -1.0;
+        const double phase = double(to_unit(r.v[2]));
+        for (std::int64_t y = 0; y < shape[0]; ++y) {
+            for (std::int64_t x = 0; x < shape[1]; ++x) {
+                const double turns =
+                    rows * double(y) / double(shape[0]) + slant * columns * double(x) / double(shape[1]);
+                out[(y * shape[1] + x) * shape[2] + channel] +=
+                    kWaveHeight * std::cos(2.0 * std::numbers::pi * (turns + phase));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+SyntheticDataset::SyntheticDataset(const DatasetOptions& options, Split split)
+    : seed_(options.seed),
+      split_(split),
+      size_(split == Split::train ? options.size : std::max<std::int64_t>(1, options.size / 5)),
+      shape_{options.height, options.width, options.channels},
+      classes_(options.classes),
+      noise_(float(kNoiseHeight / options.std)) {
+    check_range("size", options.size, kMaxSamples);
+    check_range("height", options.height, kMaxSide);
+    check_range("width", options.width, kMaxSide);
+    check_range("channels", options.channels, kMaxSide);
+    check_range("classes", options.classes, kMaxPatternValues);
+    const std::int64_t per_sample = shape_.numel();
+    check<UsageError>(per_sample <= kMaxPatternValues / classes_,
+                      "synthetic data: {} classes of {} values each, expected at most {} in all", classes_, per_sample,
+                      kMaxPatternValues);
+
+    std::vector<double> pattern;
+    prototypes_.reserve(std::size_t(classes_ * per_sample));
+    for (std::int64_t k = 0; k < classes_; ++k) {
+        pattern.assign(std::size_t(per_sample), 0.5);
+        for (std::int64_t c = 0; c < shape_[2]; ++c) {
+            draw_pattern(seed_, std::uint64_t(k * shape_[2] + c), shape_, c, pattern.data());
+        }
+        for (const double value : pattern) prototypes_.push_back(float((value - options.mean) / options.std));
+    }
+}
+
+void SyntheticDataset::read(std::span<const std::int64_t> indices, float* x, std::int64_t* y) const {
+    const std::int64_t per_sample = shape_.numel();
+    const std::uint64_t draws = std::uint64_t(per_sample + 3) / 4;
+    const std::uint64_t stream = kNoiseStream + std::uint64_t(split_);
+    for (const std::int64_t index : indices) {
+        check(index >= 0 && index < size_, "synthetic: sample {} does not exist; it has {}", index, size_);
+        const std::int64_t label = index % classes_;
+        const float* prototype = prototypes_.data() + label * per_sample;
+        for (std::uint64_t draw = 0; draw < draws; ++draw) {
+            const Random4 r = philox(seed_, std::uint64_t(index) * draws + draw, stream);
+            const std::int64_t first = std::int64_t(4 * draw);
+            const std::int64_t count = std::min<std::int64_t>(4, per_sample - first);
+            for (std::int64_t i = 0; i < count; ++i) {
+                x[first + i] = prototype[first + i] + noise_ * (2.0f * to_unit(r.v[i]) - 1.0f);
+            }
+        }
+        x += per_sample;
+        *y++ = label;
+    }
+}
+
+}  // namespace invar
