@@ -1,0 +1,53 @@
+// Checkpoints: one safetensors file a step, checksummed, that any safetensors reader can open for its weights.
+// The header's metadata holds the format's name, the state as JSON, and a CRC-32C of all the other bytes of the file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "invar/io/safetensors.h"
+
+namespace invar {
+
+struct Checkpoint {
+    TensorMap tensors;     // "model.conv1.weight", "optimizer.exp_avg.conv1.weight", ...
+    nlohmann::json state;  // scaler, schedule, RNG, data position, configuration; infinities and NaN survive
+};
+
+void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+// Throws IoError if as much as one bit of the file is not what was saved.
+Checkpoint load_checkpoint(const std::filesystem::path& path);
+Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source);
+// The checks of load_checkpoint without keeping the tensors.
+void verify_checkpoint(const std::filesystem::path& path);
+
+struct LatestCheckpoint {
+    std::filesystem::path path;  // empty when there is none
+    std::int64_t step = -1;
+    std::vector<std::string> notes;  // one line for each newer file that was passed over, and why
+    explicit operator bool() const { return step >= 0; }
+};
+
+// The checkpoints of a run: step_00000123.safetensors and its elders, at most `keep` of them.
+class CheckpointFolder {
+  public:
+    CheckpointFolder(std::filesystem::path folder, int keep);
+
+    // Writes the new file first and deletes old ones only then; files of later steps are left alone.
+    std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint) const;
+    // The newest that is whole.
+    LatestCheckpoint latest() const;
+
+    std::filesystem::path path_of(std::int64_t step) const;
+    std::vector<std::int64_t> steps() const;  // ascending, whole or not
+
+  private:
+    std::filesystem::path folder_;
+    int keep_;
+};
+
+}  // namespace invar

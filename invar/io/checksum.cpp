@@ -1,0 +1,73 @@
+#include "invar/io/checksum.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace invar {
+
+namespace {
+
+using Table = std::array<std::array<std::uint32_t, 256>, 8>;
+
+// kTable[k][b]: what byte b contributes when k more bytes follow it, so that eight bytes go in at once.
+constexpr Table make_table() {
+    Table table{};
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+        std::uint32_t value = byte;
+        for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0x82F63B78u : 0u);
+        table[0][byte] = value;
+    }
+    for (std::size_t k = 1; k < 8; ++k)
+        for (std::size_t byte = 0; byte < 256; ++byte)
+            table[k][byte] = (table[k - 1][byte] >> 8) ^ table[0][table[k - 1][byte] & 0xff];
+    return table;
+}
+
+constexpr Table kTable = make_table();
+
+std::uint64_t load_word(const char* data) {
+    std::uint64_t word;
+    std::memcpy(&word, data, sizeof word);
+    return word;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_sse42(std::string_view bytes, std::uint32_t so_far) {
+    std::uint64_t crc = ~so_far;
+    while (bytes.size() >= 8) {
+        crc = _mm_crc32_u64(crc, load_word(bytes.data()));
+        bytes.remove_prefix(8);
+    }
+    auto narrow = static_cast<std::uint32_t>(crc);
+    for (const char byte : bytes) narrow = _mm_crc32_u8(narrow, static_cast<unsigned char>(byte));
+    return ~narrow;
+}
+#endif
+
+}  // namespace
+
+std::uint32_t crc32c_portable(std::string_view bytes, std::uint32_t so_far) {
+    std::uint32_t crc = ~so_far;
+    while (bytes.size() >= 8) {
+        const std::uint64_t word = load_word(bytes.data()) ^ crc;
+        crc = 0;
+        for (std::size_t k = 0; k < 8; ++k) crc ^= kTable[7 - k][(word >> (8 * k)) & 0xff];
+        bytes.remove_prefix(8);
+    }
+    for (const char byte : bytes) crc = (crc >> 8) ^ kTable[0][(crc ^ static_cast<unsigned char>(byte)) & 0xff];
+    return ~crc;
+}
+
+std::uint32_t crc32c(std::string_view bytes, std::uint32_t so_far) {
+#if defined(__x86_64__)
+    static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+    if (has_instruction) return crc32c_sse42(bytes, so_far);
+#endif
+    return crc32c_portable(bytes, so_far);
+}
+
+}  // namespace invar

@@ -1,0 +1,15 @@
+// CRC-32C (Castagnoli): the checksum of checkpoints and of event files, by the CPU's own instruction where it has one.
+// Chain pieces by passing the checksum so far: crc32c(b, crc32c(a)) == crc32c(ab).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace invar {
+
+std::uint32_t crc32c(std::string_view bytes, std::uint32_t so_far = 0);
+
+// The same without the instruction, for CPUs that lack it and for tests that compare the two.
+std::uint32_t crc32c_portable(std::string_view bytes, std::uint32_t so_far = 0);
+
+}  // namespace invar

@@ -1,0 +1,115 @@
+#include "invar/io/descriptor.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+// Linux moves at most 2 GiB in one call.
+constexpr std::size_t kMostPerCall = std::size_t(1) << 30;
+
+const char* advice_for(int error) {
+    switch (error) {
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG:
+            return "free space or choose another output_dir=";
+        case EACCES:
+        case EPERM:
+            return "change its permissions or choose another path";
+        case EROFS:
+            return "the disk is read-only; choose another output_dir=";
+        case EIO:
+            return "the disk reports a fault; check it and choose another output_dir=";
+        case ENOENT:
+        case ENOTDIR:
+        case ELOOP:
+            return "check the path";
+        case EISDIR:
+            return "that is a folder; name a file";
+        case EMFILE:
+        case ENFILE:
+            return "too many files are open; raise `ulimit -n`";
+        case ENAMETOOLONG:
+            return "use a shorter path";
+        default:
+            return "check the path and the disk";
+    }
+}
+
+}  // namespace
+
+void fail_with_errno(std::string_view what, const std::filesystem::path& path, int error) {
+    fail<IoError>("cannot {} {}: {}; {}", what, path.string(), std::generic_category().message(error),
+                  advice_for(error));
+}
+
+Descriptor Descriptor::open(const std::filesystem::path& path, int flags, std::string_view what) {
+    int fd;
+    do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) fail_with_errno(what, path, errno);
+    return Descriptor(fd, path);
+}
+
+Descriptor::Descriptor(Descriptor&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(path_, other.path_);
+    return *this;
+}
+
+Descriptor::~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+std::uint64_t Descriptor::size() const {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) fail_with_errno("look at", path_, errno);
+    if (S_ISDIR(status.st_mode)) fail_with_errno("read", path_, EISDIR);
+    return static_cast<std::uint64_t>(status.st_size);
+}
+
+void Descriptor::read_at(std::uint64_t offset, char* out, std::size_t bytes) const {
+    while (bytes > 0) {
+        const ssize_t got = ::pread(fd_, out, std::min(bytes, kMostPerCall), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail_with_errno("read", path_, errno);
+        check<IoError>(got > 0, "cannot read {}: it ends at byte {}, {} bytes early; the file is truncated",
+                       path_.string(), offset, bytes);
+        out += got;
+        offset += static_cast<std::uint64_t>(got);
+        bytes -= static_cast<std::size_t>(got);
+    }
+}
+
+void Descriptor::write_all(std::string_view bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) fail_with_errno("write", path_, errno);
+        bytes.remove_prefix(static_cast<std::size_t>(put));
+    }
+}
+
+void Descriptor::sync() const {
+    int failed;
+    do failed = ::fsync(fd_);
+    while (failed != 0 && errno == EINTR);
+    // Pipes, terminals and some network folders cannot be synchronised; there is nothing to lose on them.
+    if (failed != 0 && errno != EINVAL && errno != ENOTSUP) fail_with_errno("write", path_, errno);
+}
+
+}  // namespace invar

@@ -1,0 +1,35 @@
+// Descriptor: an open file that closes itself, and the retry loops that read(2) and write(2) need.
+// Every failure is an IoError in one line: what was attempted, which file, the system's reason, what to do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace invar {
+
+class Descriptor {
+  public:
+    static Descriptor open(const std::filesystem::path& path, int flags, std::string_view what);
+    Descriptor(Descriptor&& other) noexcept;
+    Descriptor& operator=(Descriptor&& other) noexcept;
+    ~Descriptor();
+
+    int get() const { return fd_; }
+    std::uint64_t size() const;
+    // Exactly `bytes` bytes from `offset`; a file that ends earlier is an error.
+    void read_at(std::uint64_t offset, char* out, std::size_t bytes) const;
+    void write_all(std::string_view bytes) const;
+    void sync() const;
+
+  private:
+    Descriptor(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+    int fd_ = -1;
+    std::filesystem::path path_;
+};
+
+// "cannot WHAT PATH: REASON; ADVICE"
+[[noreturn]] void fail_with_errno(std::string_view what, const std::filesystem::path& path, int error);
+
+}  // namespace invar

@@ -1,0 +1,107 @@
+#include "invar/io/events.h"
+
+#include <unistd.h>
+
+#include <bit>
+#include <chrono>
+
+#include "invar/core/error.h"
+#include "invar/io/checksum.h"
+
+namespace invar {
+
+namespace {
+
+constexpr std::size_t kFlushBytes = std::size_t(64) << 10;
+
+template <class T>
+std::string little_endian(T value) {
+    std::string bytes;
+    for (std::size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> (8 * i));
+    return bytes;
+}
+
+std::string varint(std::uint64_t value) {
+    std::string bytes;
+    for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+    return bytes + static_cast<char>(value);
+}
+
+// The fields of a protobuf message: a key (field number and wire type), then the value.
+enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+std::string key(int field, WireType type) {
+    return varint(std::uint64_t(field) << 3 | type);
+}
+std::string field(int number, std::int64_t value) {
+    return key(number, kVarint) + varint(static_cast<std::uint64_t>(value));
+}
+std::string field(int number, double value) {
+    return key(number, kFixed64) + little_endian(std::bit_cast<std::uint64_t>(value));
+}
+std::string field(int number, float value) {
+    return key(number, kFixed32) + little_endian(std::bit_cast<std::uint32_t>(value));
+}
+std::string field(int number, std::string_view bytes) {
+    return (key(number, kBytes) + varint(bytes.size())).append(bytes);
+}
+
+double wall_time() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string event(std::int64_t step, std::string_view rest) {
+    return (field(1, wall_time()) + field(2, step)).append(rest);
+}
+
+// A record's checksums are rotated and shifted, since a checksum of data that holds checksums is a weak one.
+std::string masked_sum(std::string_view bytes) {
+    return little_endian(std::rotr(crc32c(bytes), 15) + 0xA282EAD8u);
+}
+
+AppendFile create_in(const std::filesystem::path& folder) {
+    char host[256] = {};
+    if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') host[0] = '-';
+    const std::string name = fmt::format("events.out.tfevents.{}.{}", static_cast<std::int64_t>(wall_time()), host);
+    make_folders(folder);
+    // Two runs begun in one second must not share a file.
+    std::filesystem::path path = folder / name;
+    for (int again = 1; std::filesystem::exists(path); ++again) path = folder / fmt::format("{}.{}", name, again);
+    return AppendFile::create(path);
+}
+
+}  // namespace
+
+EventFile::EventFile(const std::filesystem::path& folder, std::optional<std::int64_t> resumed_at)
+    : file_(create_in(folder)) {
+    constexpr std::int64_t kSessionStart = 1;
+    record(event(0, field(3, std::string_view("brain.Event:2"))));
+    if (resumed_at) record(event(*resumed_at, field(7, field(1, kSessionStart))));
+    flush();
+}
+
+EventFile::~EventFile() {
+    try {
+        flush();
+    } catch (const Error&) {
+        // Whoever must know calls flush().
+    }
+}
+
+void EventFile::scalar(std::string_view tag, std::int64_t step, double value) {
+    const std::string summary_value = field(1, tag) + field(2, static_cast<float>(value));
+    record(event(step, field(5, field(1, summary_value))));
+    if (pending_.size() >= kFlushBytes) flush();
+}
+
+void EventFile::record(std::string_view event) {
+    const std::string length = little_endian(std::uint64_t(event.size()));
+    pending_.append(length).append(masked_sum(length)).append(event).append(masked_sum(event));
+}
+
+void EventFile::flush() {
+    if (pending_.empty()) return;
+    file_.append(pending_);
+    pending_.clear();
+}
+
+}  // namespace invar

@@ -1,0 +1,177 @@
+#include "invar/io/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kTemporarySuffix = ".invar-tmp";
+
+fs::path folder_of(const fs::path& path) {
+    return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// The half-written successor of a file. It is locked while its writer lives, which is how a sweep tells it from
+// rubbish.
+class Temporary {
+  public:
+    explicit Temporary(const fs::path& target) : target_(target), path_(name_for(target)), file_(create()) {}
+    ~Temporary() {
+        if (!renamed_) ::unlink(path_.c_str());
+    }
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+
+    const Descriptor& file() const { return file_; }
+    void rename_over_target() {
+        if (::rename(path_.c_str(), target_.c_str()) != 0) fail_with_errno("write", target_, errno);
+        renamed_ = true;
+    }
+
+  private:
+    static fs::path name_for(const fs::path& target) {
+        static std::atomic<unsigned> count{0};
+        const std::string name =
+            fmt::format(".{}.{}-{}{}", target.filename().string(), ::getpid(), count++, kTemporarySuffix);
+        return folder_of(target) / name;
+    }
+    Descriptor create() const {
+        for (;;) {
+            Descriptor file = Descriptor::open(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, "write");
+            (void)::flock(file.get(), LOCK_EX);  // on a disk without locks, nothing will sweep it either
+            struct stat status {};
+            // A sweep may have taken it between its making and its locking; then it has no name any more.
+            if (::fstat(file.get(), &status) != 0 || status.st_nlink > 0) return file;
+        }
+    }
+
+    fs::path target_;
+    fs::path path_;
+    Descriptor file_;
+    bool renamed_ = false;
+};
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+    const Descriptor file = Descriptor::open(path, O_RDONLY, "read");
+    std::string content;
+    // Files under /proc and pipes have no size to trust, hence reading to the end.
+    content.reserve(file.size() + 1);
+    char buffer[1 << 16];
+    for (;;) {
+        const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail_with_errno("read", path, errno);
+        if (got == 0) return content;
+        content.append(buffer, static_cast<std::size_t>(got));
+    }
+}
+
+void write_file_atomically(const fs::path& path, std::span<const std::string_view> pieces) {
+    check<UsageError>(path.has_filename(), "cannot write '{}': the path names no file", path.string());
+    std::error_code ignored;
+    const fs::file_status there = fs::status(path, ignored);
+    // A rename would put an ordinary file in the place of /dev/null.
+    check<IoError>(!fs::exists(there) || fs::is_regular_file(there),
+                   "cannot write {}: it exists and is not an ordinary file; choose another path", path.string());
+    Temporary temporary(path);
+    for (const std::string_view piece : pieces) temporary.file().write_all(piece);
+    temporary.file().sync();
+    temporary.rename_over_target();
+    Descriptor::open(folder_of(path), O_RDONLY | O_DIRECTORY, "write").sync();
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+    write_file_atomically(path, std::span(&content, 1));
+}
+
+void sweep_temporaries(const fs::path& folder) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (!name.starts_with('.') || !name.ends_with(kTemporarySuffix)) continue;
+        const int fd = ::open(entry->path().c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) continue;
+        const bool abandoned = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if (abandoned) ::unlink(entry->path().c_str());
+        ::close(fd);
+    }
+}
+
+void make_folders(const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) fail_with_errno("make the folder", folder, error.value());
+    check<IoError>(fs::is_directory(folder, error), "cannot make the folder {}: a file of that name is in the way",
+                   folder.string());
+}
+
+AppendFile::AppendFile(fs::path path, int flags)
+    : path_(std::move(path)), file_(Descriptor::open(path_, O_RDWR | O_APPEND | O_CREAT | flags, "write")) {}
+
+AppendFile::AppendFile(fs::path path) : AppendFile(std::move(path), 0) {}
+
+AppendFile AppendFile::create(fs::path path) {
+    return AppendFile(std::move(path), O_EXCL);
+}
+
+void AppendFile::append(std::string_view bytes) {
+    const std::uint64_t before = size();
+    try {
+        file_.write_all(bytes);
+    } catch (const IoError&) {
+        (void)!::ftruncate(file_.get(), static_cast<off_t>(before));  // what did go in is a torn line
+        throw;
+    }
+}
+
+void AppendFile::line(std::string_view text) {
+    check<UsageError>(text.find('\n') == text.npos, "a line of {} must not hold a newline", path_.string());
+    std::string whole;
+    whole.reserve(text.size() + 1);
+    whole.append(text).push_back('\n');
+    append(whole);
+}
+
+void AppendFile::truncate(std::uint64_t bytes) {
+    check<IoError>(bytes <= size(), "cannot go back to byte {} of {}: it has only {}; the file was cut or replaced",
+                   bytes, path_.string(), size());
+    int failed;
+    do failed = ::ftruncate(file_.get(), static_cast<off_t>(bytes));
+    while (failed != 0 && errno == EINTR);
+    if (failed != 0) fail_with_errno("write", path_, errno);
+}
+
+FolderLock::FolderLock(const fs::path& folder)
+    : file_(Descriptor::open(folder / ".lock", O_RDWR | O_CREAT | O_NOFOLLOW, "lock")) {
+    int failed;
+    do failed = ::flock(file_.get(), LOCK_EX | LOCK_NB);
+    while (failed != 0 && errno == EINTR);
+    if (failed != 0 && errno == EWOULDBLOCK) {
+        char holder[32] = {};
+        const ssize_t got = ::pread(file_.get(), holder, sizeof holder - 1, 0);
+        fail<IoError>("another run (process {}) is writing into {}; wait for it or choose another output_dir=",
+                      got > 0 ? std::string_view(holder, static_cast<std::size_t>(got)) : "unknown", folder.string());
+    }
+    // A folder on a disk without locks is used unlocked rather than not at all.
+    if (failed != 0 && errno != ENOLCK && errno != ENOTSUP && errno != ENOSYS) fail_with_errno("lock", folder, errno);
+    const std::string process = std::to_string(::getpid());
+    (void)!::ftruncate(file_.get(), 0);
+    (void)!::pwrite(file_.get(), process.data(), process.size(), 0);
+}
+
+}  // namespace invar

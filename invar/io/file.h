@@ -1,0 +1,58 @@
+// Files: whole reads, atomic replacement, line-wise logs, and a lock that keeps two runs out of one folder.
+// Whatever goes wrong, a file that was there before is still there, byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "invar/io/descriptor.h"
+
+namespace invar {
+
+std::string read_file(const std::filesystem::path& path);
+
+// Writes a temporary beside `path`, syncs it, renames it over `path` and syncs the folder: readers see the old file or
+// the new one, never a part. On failure the temporary is gone and the old file untouched.
+void write_file_atomically(const std::filesystem::path& path, std::span<const std::string_view> pieces);
+void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+// Removes what killed processes left of write_file_atomically in this folder; leaves those still being written.
+void sweep_temporaries(const std::filesystem::path& folder);
+
+void make_folders(const std::filesystem::path& folder);
+
+// A log that only grows: every append is one write(2), and one that fails half-way is taken back.
+class AppendFile {
+  public:
+    explicit AppendFile(std::filesystem::path path);
+    // A new file; an existing one of that name is an error.
+    static AppendFile create(std::filesystem::path path);
+
+    void append(std::string_view bytes);
+    void line(std::string_view text);  // adds the newline; the text must have none
+    // Back to the first `bytes` bytes, as when a run resumes from a checkpoint that remembers its place in the log.
+    void truncate(std::uint64_t bytes);
+    void sync() { file_.sync(); }
+    std::uint64_t size() const { return file_.size(); }
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    AppendFile(std::filesystem::path path, int flags);
+    std::filesystem::path path_;
+    Descriptor file_;
+};
+
+// Held while a run writes into its folder. A second one is refused, also from another process; it ends with its holder,
+// however that ends.
+class FolderLock {
+  public:
+    explicit FolderLock(const std::filesystem::path& folder);
+
+  private:
+    Descriptor file_;
+};
+
+}  // namespace invar

@@ -1,0 +1,65 @@
+// Safetensors files: named tensors and text metadata, as every framework of the field reads and writes them.
+// A file is checked in full before a tensor of it is handed out; files are written atomically.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "invar/core/tensor.h"
+#include "invar/io/safetensors_header.h"
+
+namespace invar {
+
+using TensorMap = std::map<std::string, Tensor>;
+
+struct SafetensorsContent {
+    TensorMap tensors;
+    Metadata metadata;
+};
+
+// Host tensors, dense or strided; `metadata` goes into the header as it is.
+void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata = {});
+SafetensorsContent load_safetensors(const std::filesystem::path& path);
+// The same from memory; `source` names the bytes in errors.
+SafetensorsContent parse_safetensors(std::string_view bytes, std::string_view source);
+
+// A file opened for a look: entries are listed from the header alone, and each tensor is read when asked for.
+class SafetensorsFile {
+  public:
+    explicit SafetensorsFile(const std::filesystem::path& path);
+    // The bytes must outlive this.
+    SafetensorsFile(std::string_view bytes, std::string_view source);
+
+    const std::vector<TensorEntry>& entries() const { return header_.entries; }  // in file order
+    const Metadata& metadata() const { return header_.metadata; }
+    bool contains(const std::string& name) const { return index_.contains(name); }
+    Tensor tensor(const std::string& name) const;
+
+    const std::string& source() const { return source_; }
+    const std::string& head() const { return head_; }  // the file up to its data
+    void read(const TensorEntry& entry, std::uint64_t from, char* out, std::size_t bytes) const;
+
+  private:
+    using Reader = std::function<void(std::uint64_t offset, char* out, std::size_t bytes)>;
+    void parse(std::uint64_t file_bytes);
+
+    std::string source_;
+    Reader read_at_;
+    std::string head_;
+    SafetensorsHeader header_;
+    std::map<std::string, std::size_t> index_;
+};
+
+// A file laid out in memory: its header, then the tensors' bytes where they lie.
+struct SafetensorsImage {
+    std::string head;
+    Tensors tensors;  // dense, in file order
+    std::vector<std::string_view> pieces() const;
+};
+SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& metadata);
+
+}  // namespace invar
