@@ -1,0 +1,252 @@
+#include "invar/kernels/cpu/onednn.h"
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <unordered_map>
+
+#include "invar/core/error.h"
+#include "invar/core/memory.h"
+
+namespace invar::onednn {
+
+namespace {
+
+using dnnl::memory;
+using Dims = memory::dims;
+using Tag = memory::format_tag;
+
+dnnl::engine& engine() {
+    static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+    return cpu;
+}
+
+dnnl::stream& stream() {
+    thread_local dnnl::stream cpu(engine());
+    return cpu;
+}
+
+memory::data_type type_of(Dtype dtype) { return dtype == Dtype::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
+
+// Scratch memory comes from our own allocator, so that it is counted.
+dnnl::primitive_attr user_scratch() {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    return attributes;
+}
+
+struct Workspace {
+    explicit Workspace(const memory::desc& desc)
+        : storage(desc.get_size(), Device::cpu(), Purpose::workspace), mem(desc, engine(), storage.data()) {}
+    Storage storage;
+    memory mem;
+};
+
+// --- the one difference between oneDNN 2 and 3: how a primitive is described ---
+
+template <class Primitive, class... Args>
+typename Primitive::primitive_desc describe(const dnnl::primitive_attr& attributes, Args&&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+    return typename Primitive::primitive_desc(engine(), std::forward<Args>(args)..., attributes);
+#else
+    return typename Primitive::primitive_desc(typename Primitive::desc(std::forward<Args>(args)...), attributes, engine());
+#endif
+}
+
+template <class Primitive, class Hint, class... Args>
+typename Primitive::primitive_desc describe_backward(const Hint& hint, const dnnl::primitive_attr& attributes, Args&&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+    return typename Primitive::primitive_desc(engine(), std::forward<Args>(args)..., hint, attributes);
+#else
+    return typename Primitive::primitive_desc(typename Primitive::desc(std::forward<Args>(args)...), attributes, engine(), hint);
+#endif
+}
+
+struct ConvLayout {
+    memory::desc x, y, w_user, w_any, bias;
+    Dims strides, dilation, pad_low, pad_high;
+
+    ConvLayout(const ConvSpec& s, Dtype dtype, Dtype weight_dtype) {
+        const auto type = type_of(dtype), weight = type_of(weight_dtype);
+        // With one channel the two layouts are the same memory, and oneDNN has faster kernels for the plain one.
+        x = memory::desc({s.batch, s.in_c, s.in_h, s.in_w}, type, s.in_c == 1 ? Tag::nchw : Tag::nhwc);
+        y = memory::desc({s.batch, s.out_c, s.out_h, s.out_w}, type, Tag::nhwc);
+        if (s.groups == 1) {
+            const Dims dims{s.out_c, s.in_c, s.k_h, s.k_w};
+            w_user = memory::desc(dims, weight, Tag::ohwi);
+            w_any = memory::desc(dims, type, Tag::any);
+        } else {
+            const Dims dims{s.groups, s.out_c / s.groups, s.in_c / s.groups, s.k_h, s.k_w};
+            w_user = memory::desc(dims, weight, Tag::gohwi);
+            w_any = memory::desc(dims, type, Tag::any);
+        }
+        bias = memory::desc({s.out_c}, memory::data_type::f32, Tag::x);
+        strides = {s.stride_h, s.stride_w};
+        dilation = {s.dilation_h - 1, s.dilation_w - 1};
+        pad_low = {s.pad_h, s.pad_w};
+        // Whatever the last window reaches beyond the input; negative where the input's end is not used.
+        pad_high = {reach(s.out_h, s.stride_h, s.k_h, s.dilation_h) - s.in_h - s.pad_h,
+                    reach(s.out_w, s.stride_w, s.k_w, s.dilation_w) - s.in_w - s.pad_w};
+    }
+    static std::int64_t reach(std::int64_t out, std::int64_t stride, std::int64_t k, std::int64_t dilation) {
+        return (out - 1) * stride + (k - 1) * dilation + 1;
+    }
+};
+
+enum class Pass { forward, forward_bias, backward_data, backward_weights, backward_weights_bias };
+
+struct ConvPrimitive {
+    dnnl::primitive primitive;
+    memory::desc weights, scratch;
+};
+
+dnnl::convolution_forward::primitive_desc describe_forward(const ConvLayout& l, bool bias) {
+    const auto kind = dnnl::prop_kind::forward_training;
+    const auto algorithm = dnnl::algorithm::convolution_direct;
+    return bias ? describe<dnnl::convolution_forward>(user_scratch(), kind, algorithm, l.x, l.w_any, l.bias, l.y, l.strides, l.dilation,
+                                                      l.pad_low, l.pad_high)
+                : describe<dnnl::convolution_forward>(user_scratch(), kind, algorithm, l.x, l.w_any, l.y, l.strides, l.dilation, l.pad_low,
+                                                      l.pad_high);
+}
+
+ConvPrimitive make_conv(const ConvSpec& spec, Dtype dtype, Pass pass) {
+    const ConvLayout l(spec, dtype, dtype);
+    const auto algorithm = dnnl::algorithm::convolution_direct;
+    const auto forward = describe_forward(l, pass == Pass::forward_bias);
+    switch (pass) {
+        case Pass::forward:
+        case Pass::forward_bias: return {dnnl::convolution_forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
+        case Pass::backward_data: {
+            const auto desc = describe_backward<dnnl::convolution_backward_data>(forward, user_scratch(), algorithm, l.x, l.w_any, l.y,
+                                                                                 l.strides, l.dilation, l.pad_low, l.pad_high);
+            return {dnnl::convolution_backward_data(desc), desc.weights_desc(), desc.scratchpad_desc()};
+        }
+        case Pass::backward_weights:
+        case Pass::backward_weights_bias: break;
+    }
+    using BackwardWeights = dnnl::convolution_backward_weights;
+    // Weight gradients leave the primitive in FP32, also from BF16 operands.
+    memory::desc gw_any(l.w_any);
+    if (dtype != Dtype::f32) gw_any = ConvLayout(spec, Dtype::f32, Dtype::f32).w_any;
+    const auto desc = pass == Pass::backward_weights_bias
+                          ? describe_backward<BackwardWeights>(forward, user_scratch(), algorithm, l.x, gw_any, l.bias, l.y, l.strides,
+                                                               l.dilation, l.pad_low, l.pad_high)
+                          : describe_backward<BackwardWeights>(forward, user_scratch(), algorithm, l.x, gw_any, l.y, l.strides,
+                                                               l.dilation, l.pad_low, l.pad_high);
+    return {BackwardWeights(desc), desc.diff_weights_desc(), desc.scratchpad_desc()};
+}
+
+// Making a primitive compiles code; each shape is made once a thread.
+const ConvPrimitive& conv(const ConvSpec& spec, Dtype dtype, Pass pass) {
+    struct Key {
+        ConvSpec spec;
+        Dtype dtype;
+        Pass pass;
+        bool operator==(const Key&) const = default;
+    };
+    struct Hash {
+        std::size_t operator()(const Key& key) const {
+            std::size_t hash = std::size_t(key.dtype) * 31 + std::size_t(key.pass);
+            const ConvSpec& s = key.spec;
+            for (const std::int64_t v : {s.batch, s.in_h, s.in_w, s.in_c, s.out_c, s.k_h, s.k_w, s.stride_h, s.pad_h, s.dilation_h, s.groups})
+                hash = hash * 1000003 + std::size_t(v);
+            return hash;
+        }
+    };
+    thread_local std::unordered_map<Key, ConvPrimitive, Hash> made;
+    const Key key{spec, dtype, pass};
+    const auto found = made.find(key);
+    if (found != made.end()) return found->second;
+    return made.emplace(key, make_conv(spec, dtype, pass)).first->second;
+}
+
+memory at(const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); }
+
+// The weights in the layout the primitive asked for.
+void reorder(const memory& from, const memory& to) {
+    memory source(from), sink(to);
+    dnnl::reorder(source, sink).execute(stream(), source, sink);
+}
+
+}  // namespace
+
+bool native(Dtype dtype) {
+    if (dtype != Dtype::bf16) return false;
+    const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+    // The enumeration is a bit mask in which each set contains those it builds on.
+    const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (static_cast<unsigned>(isa) & wanted) == wanted;
+}
+
+const char* description() {
+    if (!native(Dtype::bf16)) return "16-bit operands widened to FP32";
+    const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    const bool has_amx = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;
+    return has_amx ? "native BF16 (AMX)" : "native BF16 (AVX512-BF16)";
+}
+
+void sgemm(const Product& p) {
+    const auto status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
+                                   p.beta, p.c, p.ldc);
+    check(status == dnnl_success, "oneDNN refused a product of [{}, {}] and [{}, {}] (status {})", p.m, p.k, p.k, p.n, int(status));
+}
+
+void matmul(const View& a, const View& b, const View& out, bool accumulate) {
+    const auto desc = [](const View& v) {
+        return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype), Dims{v.stride[0], v.stride[1], v.stride[2]});
+    };
+    dnnl::primitive_attr attributes = user_scratch();
+    if (accumulate) {
+        dnnl::post_ops sum;
+        sum.append_sum(1.0f);
+        attributes.set_post_ops(sum);
+    }
+    const auto primitive_desc = describe<dnnl::matmul>(attributes, desc(a), desc(b), desc(out));
+    Workspace scratch(primitive_desc.scratchpad_desc());
+    dnnl::matmul(primitive_desc)
+        .execute(stream(), {{DNNL_ARG_SRC, at(desc(a), a.data)},
+                            {DNNL_ARG_WEIGHTS, at(desc(b), b.data)},
+                            {DNNL_ARG_DST, at(desc(out), out.data)},
+                            {DNNL_ARG_SCRATCHPAD, scratch.mem}});
+    stream().wait();
+}
+
+void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* w, const float* bias, void* y) {
+    const ConvLayout l(spec, dtype, dtype);
+    const ConvPrimitive& c = conv(spec, dtype, bias ? Pass::forward_bias : Pass::forward);
+    Workspace weights(c.weights), scratch(c.scratch);
+    reorder(at(l.w_user, w), weights.mem);
+    std::unordered_map<int, memory> arguments{
+        {DNNL_ARG_SRC, at(l.x, x)}, {DNNL_ARG_WEIGHTS, weights.mem}, {DNNL_ARG_DST, at(l.y, y)}, {DNNL_ARG_SCRATCHPAD, scratch.mem}};
+    if (bias) arguments.emplace(DNNL_ARG_BIAS, at(l.bias, bias));
+    c.primitive.execute(stream(), arguments);
+    stream().wait();
+}
+
+void conv_backward_data(const ConvSpec& spec, Dtype dtype, const void* gy, const void* w, void* gx) {
+    const ConvLayout l(spec, dtype, dtype);
+    const ConvPrimitive& c = conv(spec, dtype, Pass::backward_data);
+    Workspace weights(c.weights), scratch(c.scratch);
+    reorder(at(l.w_user, w), weights.mem);
+    c.primitive.execute(stream(), {{DNNL_ARG_DIFF_DST, at(l.y, gy)},
+                                   {DNNL_ARG_WEIGHTS, weights.mem},
+                                   {DNNL_ARG_DIFF_SRC, at(l.x, gx)},
+                                   {DNNL_ARG_SCRATCHPAD, scratch.mem}});
+    stream().wait();
+}
+
+void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, const void* gy, float* gw, float* gb) {
+    const ConvLayout l(spec, dtype, Dtype::f32);
+    const ConvPrimitive& c = conv(spec, dtype, gb ? Pass::backward_weights_bias : Pass::backward_weights);
+    Workspace weights(c.weights), scratch(c.scratch);
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, at(l.x, x)},
+                                              {DNNL_ARG_DIFF_DST, at(l.y, gy)},
+                                              {DNNL_ARG_DIFF_WEIGHTS, weights.mem},
+                                              {DNNL_ARG_SCRATCHPAD, scratch.mem}};
+    if (gb) arguments.emplace(DNNL_ARG_DIFF_BIAS, at(l.bias, gb));
+    c.primitive.execute(stream(), arguments);
+    stream().wait();
+    reorder(weights.mem, at(l.w_user, gw));
+    stream().wait();
+}
+
+}  // namespace invar::onednn

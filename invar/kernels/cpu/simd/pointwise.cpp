@@ -1,0 +1,130 @@
+// The pointwise kernels, generated from the lists of kernels/pointwise.h.
+#include "invar/kernels/pointwise.h"
+
+#include "invar/kernels/cpu/simd/cpu_kernels.h"
+#include "invar/kernels/cpu/simd/iteration.h"
+
+namespace invar::INVAR_ISA {
+
+namespace {
+
+template <class C, class F>
+void run_unary(const View& x, const View& y, F functor) {
+    const Iteration<2> it({&x, &y});
+    it.for_blocks([&](const auto& at, std::int64_t n) {
+        alignas(64) C in[kBlock], out[kBlock];
+        const C* px = load<C>(byte_at(x.data, x.dtype, at[0]), x.dtype, it.stride[0][0], n, in);
+        void* to = byte_at(y.data, y.dtype, at[1]);
+        C* py = target<C>(to, y.dtype, it.stride[1][0], out);
+        for (std::int64_t i = 0; i < n; ++i) py[i] = functor(px[i]);
+        store<C>(py, to, y.dtype, it.stride[1][0], n);
+    });
+}
+
+// Two operands in, one out; the second operand may be absent.
+template <class C, class F>
+void run_binary(const View& a, const View& b, const View& y, F functor) {
+    const Iteration<3> it({&a, &b, &y});
+    it.for_blocks([&](const auto& at, std::int64_t n) {
+        alignas(64) C in_a[kBlock], in_b[kBlock], out[kBlock];
+        const C* pa = load<C>(byte_at(a.data, a.dtype, at[0]), a.dtype, it.stride[0][0], n, in_a);
+        const C* pb = b ? load<C>(byte_at(b.data, b.dtype, at[1]), b.dtype, it.stride[1][0], n, in_b) : pa;
+        void* to = byte_at(y.data, y.dtype, at[2]);
+        C* py = target<C>(to, y.dtype, it.stride[2][0], out);
+        for (std::int64_t i = 0; i < n; ++i) py[i] = functor(pa[i], pb[i]);
+        store<C>(py, to, y.dtype, it.stride[2][0], n);
+    });
+}
+
+// One gradient of a binary op: gy, a, b in; a and b may be absent together.
+template <class C, class F>
+void run_gradient(const View& gy, const View& a, const View& b, const View& out, F functor) {
+    const Iteration<4> it({&gy, &a, &b, &out});
+    it.for_blocks([&](const auto& at, std::int64_t n) {
+        alignas(64) C in_g[kBlock], in_a[kBlock], in_b[kBlock], result[kBlock];
+        const C* pg = load<C>(byte_at(gy.data, gy.dtype, at[0]), gy.dtype, it.stride[0][0], n, in_g);
+        const C* pa = a ? load<C>(byte_at(a.data, a.dtype, at[1]), a.dtype, it.stride[1][0], n, in_a) : pg;
+        const C* pb = b ? load<C>(byte_at(b.data, b.dtype, at[2]), b.dtype, it.stride[2][0], n, in_b) : pg;
+        void* to = byte_at(out.data, out.dtype, at[3]);
+        C* po = target<C>(to, out.dtype, it.stride[3][0], result);
+        for (std::int64_t i = 0; i < n; ++i) po[i] = functor(pg[i], pa[i], pb[i]);
+        store<C>(po, to, out.dtype, it.stride[3][0], n);
+    });
+}
+
+// Calls f with a float or a double, whichever the values need.
+template <class F>
+void with_compute_type(bool wide, F&& f) {
+    wide ? f(double{}) : f(float{});
+}
+
+}  // namespace
+
+void CpuKernels::unary(UnaryOp op, const View& x, const View& y, Scalars s) {
+    with_compute_type(needs_double(x.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        switch (op) {
+#define INVAR_CASE(Name) \
+    case UnaryOp::Name: return run_unary<C>(x, y, [s](C v) { return pointwise::Name::template forward<C>(v, s); });
+            INVAR_UNARY_OPS(INVAR_CASE)
+#undef INVAR_CASE
+        }
+    });
+}
+
+void CpuKernels::unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars s) {
+    with_compute_type(needs_double(gy.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        switch (op) {
+#define INVAR_CASE(Name) \
+    case UnaryOp::Name:  \
+        return run_binary<C>(gy, saved, gx, [s](C g, C v) { return pointwise::Name::template backward<C>(g, v, s); });
+            INVAR_UNARY_OPS(INVAR_CASE)
+#undef INVAR_CASE
+        }
+    });
+}
+
+void CpuKernels::binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s) {
+    with_compute_type(needs_double(a.dtype) || needs_double(b.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        switch (op) {
+#define INVAR_CASE(Name) \
+    case BinaryOp::Name: return run_binary<C>(a, b, y, [s](C u, C v) { return pointwise::Name::template forward<C>(u, v, s); });
+            INVAR_BINARY_OPS(INVAR_CASE)
+#undef INVAR_CASE
+        }
+    });
+}
+
+void CpuKernels::binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga, const View& gb,
+                                 Scalars s) {
+    with_compute_type(needs_double(gy.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        switch (op) {
+#define INVAR_CASE(Name)                                                                                                   \
+    case BinaryOp::Name:                                                                                                   \
+        if (ga) run_gradient<C>(gy, a, b, ga, [s](C g, C u, C v) { return pointwise::Name::template backward_a<C>(g, u, v, s); }); \
+        if (gb) run_gradient<C>(gy, a, b, gb, [s](C g, C u, C v) { return pointwise::Name::template backward_b<C>(g, u, v, s); }); \
+        return;
+            INVAR_BINARY_OPS(INVAR_CASE)
+#undef INVAR_CASE
+        }
+    });
+}
+
+void CpuKernels::where(const View& condition, const View& a, const View& b, const View& y) {
+    with_compute_type(needs_double(y.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        run_gradient<C>(condition, a, b, y, [](C c, C u, C v) { return c != C(0) ? u : v; });
+    });
+}
+
+void CpuKernels::add_into(const View& x, const View& y) {
+    with_compute_type(needs_double(y.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        run_binary<C>(x, y, y, [](C u, C v) { return u + v; });
+    });
+}
+
+}  // namespace invar::INVAR_ISA
