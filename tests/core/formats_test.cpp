@@ -11,6 +11,7 @@
 #include <string>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -34,8 +35,10 @@ float float_of(std::uint32_t bits) {
 // ---- f16 against the processor ----
 
 #if defined(__x86_64__)
+// By cpuid, as clang 14 does not know the name; that AVX is usable says that the system keeps the registers.
 bool has_f16c() {
-    return __builtin_cpu_supports("f16c");
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 __attribute__((target("f16c"))) float hardware_decode(std::uint16_t bits) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
@@ -277,6 +280,16 @@ TYPED_TEST(SmallFormat, ExtremesOfDoubleAreHandled) {
     EXPECT_TRUE(std::isnan(double(TypeParam(std::nan("")))));
     EXPECT_TRUE(std::isnan(double(TypeParam::saturated(std::nan("")))));
     EXPECT_FALSE(TypeParam(std::nan("")) == TypeParam(std::nan("")));
+}
+
+TYPED_TEST(SmallFormat, ASignallingNanWhosePayloadDoesNotFitStaysNan) {
+    for (const std::uint64_t bits : {0x7ff0'0000'0000'0001u, 0xfff0'0000'0000'0001u, 0x7ff0'0000'8000'0000u}) {
+        const TypeParam value(std::bit_cast<double>(bits));
+        EXPECT_GT(value.bits & TypeParam::kMagnitude, TypeParam::kMax);
+        EXPECT_TRUE(std::isnan(double(value)));
+        EXPECT_NE(value.bits & (1 << (TypeParam::kMantissaBits - 1)), 0) << "quiet";
+        EXPECT_EQ((value.bits & TypeParam::kSignMask) != 0, bits >> 63 != 0);
+    }
 }
 
 template <class Format>
