@@ -1,5 +1,7 @@
 #include "invar/amp/autocast.h"
 
+#include <algorithm>
+
 #include "invar/core/error.h"
 
 namespace invar {
@@ -23,6 +25,10 @@ Dtype widest(std::span<const Tensor> inputs) {
     for (const Tensor& input : inputs)
         if (input && is_floating(input.dtype())) result = result ? promote(*result, input.dtype()) : input.dtype();
     return result.value_or(Dtype::f32);
+}
+
+bool any_of_dtype(std::span<const Tensor> inputs, Dtype dtype) {
+    return std::any_of(inputs.begin(), inputs.end(), [dtype](const Tensor& input) { return input && input.dtype() == dtype; });
 }
 
 }  // namespace
@@ -55,8 +61,9 @@ std::optional<Dtype> cast_target(const CastPolicy& policy, CastClass cast, std::
     switch (cast) {
         case CastClass::low: return policy.low;
         case CastClass::fp32: return Dtype::f32;
-        // O2 and O3 narrow mixed arithmetic instead of widening it: activations stay in the low precision throughout.
-        case CastClass::widest: return policy.level >= Level::O2 ? policy.low : widest(inputs);
+        // O2 and O3 narrow mixed arithmetic instead of widening it: an activation once low stays low. Sums of FP32 values,
+        // such as losses, stay FP32.
+        case CastClass::widest: return policy.level >= Level::O2 && any_of_dtype(inputs, policy.low) ? policy.low : widest(inputs);
         case CastClass::keep:
         case CastClass::refuse: break;
     }

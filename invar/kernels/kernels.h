@@ -88,10 +88,12 @@ class Kernels {
     // --- the optimizer, over flat stores ---
     // Sum of squares, largest magnitude and count of non-finite values of the f32 gradients, into `state`.
     virtual void grad_stats(const View& gradients, StepState* state) = 0;
-    virtual void plan(StepState* state, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule) = 0;
+    // `scale` is what the gradients are still multiplied by; nullptr where they are not.
+    virtual void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) = 0;
     virtual void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                                 const StepState* state) = 0;
-    virtual void finish(StepState* state, const ScalerSpec& spec) = 0;
+    virtual void finish(StepState* state, ScaleState* scale) = 0;
+    virtual void update(ScaleState* scale, const ScalerSpec& spec) = 0;
     // The explicit calls of people who write the step by hand: gradients *= factor, clamped to +-limit where limit > 0.
     virtual void scale_gradients(const View& gradients, float factor, float limit) = 0;
 

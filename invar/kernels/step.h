@@ -66,26 +66,34 @@ struct ScheduleSpec {
     }
 };
 
-// The state of scaler and schedule, and what was found and decided for the step at hand.
-struct StepState {
-    // carried from step to step
+// The loss scale and what moves it; owned by the scaler, shared by the optimizers it serves.
+struct ScaleState {
     float scale = 1.0f;
     std::int32_t growth_tracker = 0;
     std::int32_t hysteresis_left = 1;
+    std::int32_t found_inf = 0;  // some optimizer's gradients were not finite since the last update
+    std::int32_t at_floor = 0;   // the scale wanted to fall below its floor
+    std::int64_t growths = 0;
+    std::int64_t backoffs = 0;
+};
+
+// One optimizer's steps: counts, what was found in the gradients, and what was decided for the step at hand.
+struct StepState {
+    // carried from step to step
     std::int64_t taken = 0;    // steps that changed the weights
     std::int64_t skipped = 0;  // steps that overflowed
     std::int64_t skipped_in_a_row = 0;
-    // found in the gradients, still scaled
+    std::int32_t found_inf = 0;  // an explicit unscale met a value that is not finite; kept until the step
+    // found in the gradients, as they were
     double sum_squares = 0.0;
     double max_abs = 0.0;
     std::int64_t nonfinite = 0;
     // decided
-    float unscale = 1.0f;  // what the optimizer multiplies each gradient by: 1/scale, times the norm's clip factor
+    float unscale = 1.0f;     // what each gradient is multiplied by: 1/scale, times the norm's clip factor
     float clip_value = 0.0f;  // 0: none
     float grad_norm = 0.0f;   // of the unscaled gradients, before clipping
     float lr_factor = 1.0f;
     std::int32_t skip = 0;
-    std::int32_t at_floor = 0;  // the scale wanted to fall below its floor
 };
 
 // Turns what grad_stats found into the decisions. `gradients_scale` is what the gradients are still multiplied by.
@@ -93,7 +101,7 @@ INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSp
     const double inverse = 1.0 / double(gradients_scale);
     const double norm = std::sqrt(s.sum_squares) * inverse;
     s.grad_norm = float(norm);
-    s.skip = s.nonfinite > 0;
+    s.skip = s.nonfinite > 0 || s.found_inf;
     double factor = inverse;
     if (clip.kind == ClipSpec::Kind::norm) {
         const double shrink = double(clip.limit) / (norm + 1e-6);
@@ -104,23 +112,32 @@ INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSp
     s.lr_factor = float(schedule.factor(s.taken));
 }
 
-// After the step: counts it, and moves the loss scale.
-INVAR_HD inline void finish_step(StepState& s, const ScalerSpec& spec) {
+// After the step: counts it, and tells the scaler, where there is one.
+INVAR_HD inline void finish_step(StepState& s, ScaleState* scale) {
     if (s.skip) {
         ++s.skipped;
         ++s.skipped_in_a_row;
+        if (scale != nullptr) scale->found_inf = 1;
     } else {
         ++s.taken;
         s.skipped_in_a_row = 0;
     }
-    if (!spec.enabled || !spec.dynamic) return;
-    if (s.skip) {
+    s.found_inf = 0;
+}
+
+// Moves the loss scale after all optimizers have stepped.
+INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
+    const bool overflow = s.found_inf;
+    s.found_inf = 0;
+    if (!spec.dynamic) return;
+    if (overflow) {
         s.growth_tracker = 0;
         if (--s.hysteresis_left > 0) return;
-        s.hysteresis_left = 1;  // once used up, every further overflow backs off until growth refills it
+        s.hysteresis_left = 1;  // used up: every further overflow backs off, until growth refills it
         const float lowered = s.scale * spec.backoff_factor;
         s.at_floor = spec.min_scale > 0.0f && lowered < spec.min_scale;
         s.scale = s.at_floor ? spec.min_scale : lowered;
+        ++s.backoffs;
         return;
     }
     s.at_floor = 0;
@@ -130,7 +147,7 @@ INVAR_HD inline void finish_step(StepState& s, const ScalerSpec& spec) {
     s.hysteresis_left = spec.hysteresis;
     const float raised = s.scale * spec.growth_factor;
     const float ceiling = spec.max_scale > 0.0f ? spec.max_scale : 3.402823466e38f;
-    if (raised <= ceiling) s.scale = raised;
+    if (raised <= ceiling) s.scale = raised, ++s.growths;
 }
 
 // One group of parameters with its own rates.

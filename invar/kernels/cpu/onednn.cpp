@@ -67,8 +67,7 @@ struct ConvLayout {
 
     ConvLayout(const ConvSpec& s, Dtype dtype, Dtype weight_dtype) {
         const auto type = type_of(dtype), weight = type_of(weight_dtype);
-        // With one channel the two layouts are the same memory, and oneDNN has faster kernels for the plain one.
-        x = memory::desc({s.batch, s.in_c, s.in_h, s.in_w}, type, s.in_c == 1 ? Tag::nchw : Tag::nhwc);
+        x = memory::desc({s.batch, s.in_c, s.in_h, s.in_w}, type, Tag::nhwc);
         y = memory::desc({s.batch, s.out_c, s.out_h, s.out_w}, type, Tag::nhwc);
         if (s.groups == 1) {
             const Dims dims{s.out_c, s.in_c, s.k_h, s.k_w};

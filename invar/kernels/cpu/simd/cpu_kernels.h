@@ -61,10 +61,11 @@ class CpuKernels final : public Kernels {
     void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx) override;
 
     void grad_stats(const View& gradients, StepState* state) override;
-    void plan(StepState* state, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule) override;
+    void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) override;
     void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                         const StepState* state) override;
-    void finish(StepState* state, const ScalerSpec& spec) override;
+    void finish(StepState* state, ScaleState* scale) override;
+    void update(ScaleState* scale, const ScalerSpec& spec) override;
     void scale_gradients(const View& gradients, float factor, float limit) override;
 
     void synchronize() override {}

@@ -122,11 +122,12 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
     }
 }
 
-void CpuKernels::plan(StepState* state, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
-    plan_step(*state, gradients_scale, clip, schedule);
+void CpuKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+    plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule);
 }
 
-void CpuKernels::finish(StepState* state, const ScalerSpec& spec) { finish_step(*state, spec); }
+void CpuKernels::finish(StepState* state, ScaleState* scale) { finish_step(*state, scale); }
+void CpuKernels::update(ScaleState* scale, const ScalerSpec& spec) { update_scale(*scale, spec); }
 
 void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                                 const StepState* state) {

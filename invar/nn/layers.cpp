@@ -1,0 +1,99 @@
+#include "invar/nn/layers.h"
+
+#include <cmath>
+
+#include "invar/ops/ops.h"
+
+namespace invar {
+
+namespace {
+
+// PyTorch's default for weights and biases alike: uniform within 1 / sqrt(fan_in).
+Tensor uniform_within(const Shape& shape, std::int64_t fan_in) {
+    const PurposeScope purpose(Purpose::weights);
+    const double bound = fan_in > 0 ? 1.0 / std::sqrt(double(fan_in)) : 0.0;
+    return ops::uniform(shape, -bound, bound);
+}
+
+Tensor filled(const Shape& shape, double value, Dtype dtype = Dtype::f32) {
+    const PurposeScope purpose(Purpose::weights);
+    return ops::full(shape, value, dtype);
+}
+
+FileLayout linear_layout(std::int64_t in, std::int64_t out, const ImageShape& image) {
+    if (image.channels == 0 || image.height * image.width == 1 || image.channels == 1) return {};
+    return {{out, image.height, image.width, image.channels}, {0, 3, 1, 2}, {out, in}};
+}
+
+// [a, kh, kw, b] in memory, [a, b, kh, kw] in files.
+FileLayout conv_layout(std::int64_t a, std::int64_t kernel, std::int64_t b) {
+    return {{a, kernel, kernel, b}, {0, 3, 1, 2}, {a, b, kernel, kernel}};
+}
+
+Tensor value_of(const Parameter* parameter) { return parameter ? parameter->value : Tensor{}; }
+
+}  // namespace
+
+Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape image)
+    : weight(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image))) {
+    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in));
+}
+Tensor Linear::forward(const Tensor& x) { return ops::linear(x, weight.value, value_of(bias)); }
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
+    : weight(add_parameter("weight", uniform_within({out, kernel, kernel, in / options.groups}, in / options.groups * kernel * kernel),
+                           conv_layout(out, kernel, in / options.groups))),
+      options_(options) {
+    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel * kernel));
+}
+Tensor Conv2d::forward(const Tensor& x) { return ops::conv2d(x, weight.value, value_of(bias), options_); }
+
+ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
+    : weight(add_parameter("weight", uniform_within({in, kernel, kernel, out / options.groups}, out / options.groups * kernel * kernel),
+                           conv_layout(in, kernel, out / options.groups))),
+      options_(options) {
+    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, out / options.groups * kernel * kernel));
+}
+Tensor ConvTranspose2d::forward(const Tensor& x) { return ops::conv_transpose2d(x, weight.value, value_of(bias), options_); }
+
+BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum)
+    : weight(add_parameter("weight", filled({channels}, 1.0))),
+      bias(add_parameter("bias", filled({channels}, 0.0))),
+      running_mean(add_buffer("running_mean", filled({channels}, 0.0))),
+      running_var(add_buffer("running_var", filled({channels}, 1.0))),
+      batches(add_buffer("num_batches_tracked", filled({}, 0, Dtype::i64))),
+      eps_(eps),
+      momentum_(momentum) {}
+Tensor BatchNorm::forward(const Tensor& x) {
+    if (training()) {
+        const NoGrad no_grad;
+        Kernels& kernels = kernels_for(batches.device());
+        kernels.unary(UnaryOp::Affine, batches.view(), batches.view(), {1, 1});
+    }
+    return ops::batch_norm(x, weight.value, bias.value, running_mean, running_var, training(), momentum_, eps_);
+}
+
+LayerNorm::LayerNorm(std::int64_t size, double eps)
+    : weight(add_parameter("weight", filled({size}, 1.0))), bias(add_parameter("bias", filled({size}, 0.0))), eps_(eps) {}
+Tensor LayerNorm::forward(const Tensor& x) { return ops::layer_norm(x, weight.value, bias.value, eps_); }
+
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps)
+    : weight(add_parameter("weight", filled({channels}, 1.0))),
+      bias(add_parameter("bias", filled({channels}, 0.0))),
+      groups_(groups),
+      eps_(eps) {}
+Tensor GroupNorm::forward(const Tensor& x) { return ops::group_norm(x, groups_, weight.value, bias.value, eps_); }
+
+Embedding::Embedding(std::int64_t count, std::int64_t size) : weight([&]() -> Parameter& {
+    const PurposeScope purpose(Purpose::weights);
+    return add_parameter("weight", ops::normal({count, size}, 0.0, 1.0));
+}()) {}
+Tensor Embedding::forward(const Tensor& ids) { return ops::embedding(ids, weight.value); }
+
+Tensor Dropout::forward(const Tensor& x) { return ops::dropout(x, p_, training()); }
+Tensor Relu::forward(const Tensor& x) { return ops::relu(x); }
+Tensor Gelu::forward(const Tensor& x) { return ops::gelu(x, tanh_form_); }
+Tensor MaxPool2d::forward(const Tensor& x) { return ops::max_pool2d(x, {.kernel = {int(kernel_), int(kernel_)}}); }
+Tensor Flatten::forward(const Tensor& x) { return ops::flatten(x, 1); }
+
+}  // namespace invar

@@ -1,0 +1,121 @@
+// The layers: PyTorch's arguments, defaults, names and initial distributions. Images are NHWC.
+#pragma once
+
+#include "invar/nn/module.h"
+#include "invar/ops/conv.h"
+
+namespace invar {
+
+// Where the columns of a Linear after a flattened image come from; files keep PyTorch's channel-first order.
+struct ImageShape {
+    std::int64_t height = 0, width = 0, channels = 0;
+};
+
+class Linear : public Module {
+  public:
+    Linear(std::int64_t in, std::int64_t out, bool bias = true, ImageShape image = {});
+    Tensor forward(const Tensor& x) override;
+    Parameter& weight;
+    Parameter* bias = nullptr;
+};
+
+class Conv2d : public Module {
+  public:
+    Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {}, bool bias = true);
+    Tensor forward(const Tensor& x) override;
+    Parameter& weight;
+    Parameter* bias = nullptr;
+
+  private:
+    ops::Conv2dOptions options_;
+};
+
+class ConvTranspose2d : public Module {
+  public:
+    ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {}, bool bias = true);
+    Tensor forward(const Tensor& x) override;
+    Parameter& weight;
+    Parameter* bias = nullptr;
+
+  private:
+    ops::Conv2dOptions options_;
+};
+
+// Over the last dimension, whatever stands before it: BatchNorm1d and 2d alike.
+class BatchNorm : public Module {
+  public:
+    explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
+    Tensor forward(const Tensor& x) override;
+    Parameter &weight, &bias;
+    Tensor &running_mean, &running_var, &batches;
+
+  private:
+    double eps_, momentum_;
+};
+
+class LayerNorm : public Module {
+  public:
+    explicit LayerNorm(std::int64_t size, double eps = 1e-5);
+    Tensor forward(const Tensor& x) override;
+    Parameter &weight, &bias;
+
+  private:
+    double eps_;
+};
+
+class GroupNorm : public Module {
+  public:
+    GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5);
+    Tensor forward(const Tensor& x) override;
+    Parameter &weight, &bias;
+
+  private:
+    std::int64_t groups_;
+    double eps_;
+};
+
+class Embedding : public Module {
+  public:
+    Embedding(std::int64_t count, std::int64_t size);
+    Tensor forward(const Tensor& ids) override;
+    Parameter& weight;
+};
+
+class Dropout : public Module {
+  public:
+    explicit Dropout(double p) : p_(p) {}
+    Tensor forward(const Tensor& x) override;
+
+  private:
+    double p_;
+};
+
+class Relu : public Module {
+  public:
+    Tensor forward(const Tensor& x) override;
+};
+
+class Gelu : public Module {
+  public:
+    explicit Gelu(bool tanh_form = false) : tanh_form_(tanh_form) {}
+    Tensor forward(const Tensor& x) override;
+
+  private:
+    bool tanh_form_;
+};
+
+class MaxPool2d : public Module {
+  public:
+    explicit MaxPool2d(std::int64_t kernel) : kernel_(kernel) {}
+    Tensor forward(const Tensor& x) override;
+
+  private:
+    std::int64_t kernel_;
+};
+
+class Flatten : public Module {
+  public:
+    Tensor forward(const Tensor& x) override;
+};
+
+}  // namespace invar

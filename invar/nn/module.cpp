@@ -1,0 +1,169 @@
+#include "invar/nn/module.h"
+
+#include <fnmatch.h>
+
+#include <set>
+
+#include "invar/amp/autocast.h"
+#include "invar/autograd/node.h"
+#include "invar/core/error.h"
+#include "invar/kernels/kernels.h"
+#include "invar/ops/checkpoint.h"
+
+namespace invar {
+
+namespace {
+
+std::string joined(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+
+// At most a few names, so that an error stays one line.
+std::string listed(const std::vector<std::string>& names) {
+    constexpr std::size_t kShown = 4;
+    const auto end = names.begin() + std::ptrdiff_t(std::min(names.size(), kShown));
+    std::string text = fmt::format("{}", fmt::join(names.begin(), end, ", "));
+    return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
+}
+
+}  // namespace
+
+Tensor Module::operator()(const Tensor& x) {
+    const ModuleScope scope(name_);
+    std::optional<Autocast> cast;
+    if (precision_) cast.emplace(*precision_);
+    if (checkpointed_ && training_ && GradMode::recording()) return ops::checkpoint([this](const Tensor& in) { return forward(in); }, x);
+    return forward(x);
+}
+
+void Module::visit(const std::string& path, const std::function<void(const std::string&, Module&)>& f) {
+    f(path, *this);
+    for (Child& child : children_) child.module->visit(joined(path, child.name), f);
+}
+
+void Module::train(bool on) {
+    visit("", [on](const std::string&, Module& module) { module.training_ = on; });
+}
+
+std::vector<Parameter*> Module::parameters() {
+    std::vector<Parameter*> all;
+    visit("", [&](const std::string& path, Module& module) {
+        for (auto& [name, parameter] : module.parameters_) {
+            parameter->name = joined(path, name);
+            all.push_back(parameter.get());
+        }
+    });
+    return all;
+}
+
+std::int64_t Module::parameter_count() {
+    std::int64_t count = 0;
+    for (const Parameter* parameter : parameters()) count += parameter->value.numel();
+    return count;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::modules() {
+    std::vector<std::pair<std::string, Module*>> all;
+    visit("", [&](const std::string& path, Module& module) { all.emplace_back(path, &module); });
+    return all;
+}
+
+std::vector<Module*> Module::checkpoint_blocks() {
+    std::vector<Module*> blocks;
+    for (Child& child : children_) blocks.push_back(child.module.get());
+    return blocks;
+}
+
+StateDict Module::state_dict() {
+    StateDict state;
+    for (const Parameter* parameter : parameters()) state.emplace(parameter->name, parameter->to_file());
+    visit("", [&](const std::string& path, Module& module) {
+        for (auto& [name, buffer] : module.buffers_) {
+            Tensor copy = Tensor::empty_like(*buffer);
+            kernels_for(copy.device()).copy(buffer->view(), copy.view());
+            state.emplace(joined(path, name), copy);
+        }
+    });
+    return state;
+}
+
+void Module::load_state_dict(const StateDict& state, bool strict) {
+    std::set<std::string> unused;
+    for (const auto& [name, tensor] : state) unused.insert(name);
+    std::vector<std::string> missing, misshapen;
+    std::vector<std::function<void()>> loads;  // nothing is written until everything is known to fit
+    for (Parameter* parameter : parameters()) {
+        const auto found = state.find(parameter->name);
+        if (found == state.end()) {
+            missing.push_back(parameter->name);
+            continue;
+        }
+        unused.erase(parameter->name);
+        const Shape& expected = parameter->layout.plain() ? parameter->value.shape() : parameter->layout.file_shape;
+        if (found->second.shape() != expected)
+            misshapen.push_back(fmt::format("{} is {} and should be {}", parameter->name, found->second.shape().str(), expected.str()));
+        loads.push_back([parameter, tensor = found->second] { parameter->from_file(tensor); });
+    }
+    visit("", [&](const std::string& path, Module& module) {
+        for (auto& [name, buffer] : module.buffers_) {
+            const std::string full = joined(path, name);
+            const auto found = state.find(full);
+            if (found == state.end()) {
+                missing.push_back(full);
+                continue;
+            }
+            unused.erase(full);
+            if (found->second.shape() != buffer->shape())
+                misshapen.push_back(fmt::format("{} is {} and should be {}", full, found->second.shape().str(), buffer->shape().str()));
+            loads.push_back([target = *buffer, tensor = found->second] {
+                kernels_for(target.device()).copy(tensor.view(), target.view());
+                target.bump_version();
+            });
+        }
+    });
+    check(misshapen.empty(), "these weights are of another model: {}", listed(misshapen));
+    check(!strict || missing.empty(), "these weights are of another model: missing {}", listed(missing));
+    check(!strict || unused.empty(), "these weights are of another model: unexpected {}", listed({unused.begin(), unused.end()}));
+    for (const auto& load : loads) load();
+}
+
+Module& Module::adopt(const std::string& name, std::unique_ptr<Module> child) {
+    child->name_ = name;
+    children_.push_back({name, std::move(child)});
+    return *children_.back().module;
+}
+
+Parameter& Module::add_parameter(const std::string& name, Tensor value, FileLayout layout) {
+    value.set_requires_grad();
+    parameters_.emplace_back(name, std::make_unique<Parameter>(Parameter{name, std::move(value), std::move(layout)}));
+    return *parameters_.back().second;
+}
+
+Tensor& Module::add_buffer(const std::string& name, Tensor value) {
+    buffers_.emplace_back(name, std::make_unique<Tensor>(std::move(value)));
+    return *buffers_.back().second;
+}
+
+Tensor Sequential::forward(const Tensor& x) {
+    Tensor y = x;
+    for (Module* block : blocks_) y = (*block)(y);
+    return y;
+}
+
+void override_precision(Module& model, const std::map<std::string, std::string>& overrides) {
+    const auto modules = model.modules();
+    for (const auto& [pattern, text] : overrides) {
+        const Precision precision = Precision::parse(text);
+        bool matched = false;
+        for (const auto& [path, module] : modules) {
+            if (path.empty() || fnmatch(pattern.c_str(), path.c_str(), 0) != 0) continue;
+            module->set_precision(precision);
+            matched = true;
+        }
+        if (matched) continue;
+        std::vector<std::string> names;
+        for (const auto& [path, module] : modules)
+            if (!path.empty()) names.push_back(path);
+        fail<UsageError>("precision_overrides: no module matches '{}'; this model has {}", pattern, listed(names));
+    }
+}
+
+}  // namespace invar

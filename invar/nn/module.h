@@ -1,0 +1,99 @@
+// Module: a tree of layers with named parameters, buffers and children. Calling one enters its name (for diagnosis), its
+// own precision where it has one, and activation checkpointing where it is asked for.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "invar/amp/precision.h"
+#include "invar/nn/parameter.h"
+
+namespace invar {
+
+using StateDict = std::map<std::string, Tensor>;
+
+class Module {
+  public:
+    virtual ~Module() = default;
+    Module() = default;
+    Module(const Module&) = delete;
+    Module& operator=(const Module&) = delete;
+
+    virtual Tensor forward(const Tensor& x) = 0;
+    Tensor operator()(const Tensor& x);
+
+    void train(bool on = true);
+    void eval() { train(false); }
+    bool training() const { return training_; }
+
+    // Depth first, in the order of registration, names filled in ("layers.0.weight").
+    std::vector<Parameter*> parameters();
+    std::int64_t parameter_count();
+    // Every module below and including this one, with its path; this one's is "".
+    std::vector<std::pair<std::string, Module*>> modules();
+
+    // PyTorch's names and layouts. Strict loading names what is missing, unexpected or misshapen.
+    StateDict state_dict();
+    void load_state_dict(const StateDict& state, bool strict = true);
+
+    // The precision this module and everything below it runs in, whatever surrounds it.
+    void set_precision(std::optional<Precision> precision) { precision_ = precision; }
+    const std::optional<Precision>& precision() const { return precision_; }
+    // Recomputes this module's activations in backward instead of keeping them.
+    void set_checkpointed(bool on) { checkpointed_ = on; }
+    // Children that checkpointing may wrap one by one; a model with blocks overrides this.
+    virtual std::vector<Module*> checkpoint_blocks();
+
+  protected:
+    // Children, parameters and buffers are registered in the constructor and live as long as the module.
+    template <class M, class... Args>
+    M& add(const std::string& name, Args&&... args) {
+        auto child = std::make_unique<M>(std::forward<Args>(args)...);
+        M& reference = *child;
+        adopt(name, std::move(child));
+        return reference;
+    }
+    Module& adopt(const std::string& name, std::unique_ptr<Module> child);
+    Parameter& add_parameter(const std::string& name, Tensor value, FileLayout layout = {});
+    Tensor& add_buffer(const std::string& name, Tensor value);
+
+  private:
+    struct Child {
+        std::string name;
+        std::unique_ptr<Module> module;
+    };
+    void visit(const std::string& path, const std::function<void(const std::string&, Module&)>& f);
+
+    std::string name_;
+    bool training_ = true;
+    bool checkpointed_ = false;
+    std::optional<Precision> precision_;
+    std::vector<Child> children_;
+    std::vector<std::pair<std::string, std::unique_ptr<Parameter>>> parameters_;
+    std::vector<std::pair<std::string, std::unique_ptr<Tensor>>> buffers_;
+};
+
+// Modules one after the other, named "0", "1", ...
+class Sequential : public Module {
+  public:
+    template <class M>
+    Sequential& then(std::unique_ptr<M> module) {
+        blocks_.push_back(&adopt(std::to_string(blocks_.size()), std::move(module)));
+        return *this;
+    }
+    Tensor forward(const Tensor& x) override;
+    std::vector<Module*> checkpoint_blocks() override { return blocks_; }
+
+  private:
+    std::vector<Module*> blocks_;
+};
+
+// Gives every module whose path matches a pattern ("fc2", "conv*", "layers.*.attn") its own precision. Throws a
+// UsageError for a pattern that matches nothing.
+void override_precision(Module& model, const std::map<std::string, std::string>& overrides);
+
+}  // namespace invar

@@ -1,0 +1,131 @@
+#include "invar/optim/grad_scaler.h"
+
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/ops/pointwise.h"
+
+namespace invar {
+
+static_assert(offsetof(ScaleState, scale) == 0, "the loss is multiplied by the first float of the state");
+static_assert(sizeof(ScaleState) % sizeof(float) == 0);
+
+GradScaler::GradScaler(const ScalerOptions& options, Device device) : spec_(options.spec) {
+    check<UsageError>(std::isfinite(options.init_scale) && options.init_scale > 0 && options.init_scale <= 3.4e38,
+                      "scaler: the initial scale {} is not a positive FP32 number", options.init_scale);
+    if (spec_.dynamic) {
+        check<UsageError>(spec_.growth_factor > 1.0f, "scaler: the growth factor {} must be above 1", spec_.growth_factor);
+        check<UsageError>(spec_.backoff_factor > 0.0f && spec_.backoff_factor < 1.0f, "scaler: the backoff factor {} must be between 0 and 1",
+                          spec_.backoff_factor);
+        check<UsageError>(spec_.growth_interval > 0, "scaler: the growth interval {} must be above 0", spec_.growth_interval);
+        check<UsageError>(spec_.hysteresis > 0, "scaler: the hysteresis {} must be above 0", spec_.hysteresis);
+        check<UsageError>(spec_.min_scale >= 0.0f && (spec_.max_scale == 0.0f || spec_.max_scale >= spec_.min_scale),
+                          "scaler: the scale's floor {} and ceiling {} are the wrong way round", spec_.min_scale, spec_.max_scale);
+    }
+    const PurposeScope purpose(Purpose::optimizer);
+    state_ = Tensor::empty({std::int64_t(sizeof(ScaleState) / sizeof(float))}, Dtype::f32, device);
+    ScaleState state;
+    state.scale = enabled() ? float(options.init_scale) : 1.0f;
+    state.hysteresis_left = spec_.hysteresis;
+    set_state(state);
+}
+
+Tensor GradScaler::scale(const Tensor& loss) {
+    if (!enabled()) return loss;
+    scaled_ = true;
+    const PurposeScope purpose(Purpose::activations);
+    return ops::mul(loss, state_.window(0, {}));
+}
+
+void GradScaler::unscale(Optimizer& optimizer) {
+    if (!enabled()) return;
+    Stage& stage = stages_[&optimizer];
+    check(stage != Stage::unscaled, "unscale() was already called on this optimizer since the last update()");
+    check(stage != Stage::stepped, "unscale() comes before step(), and this optimizer has stepped since the last update()");
+    optimizer.store().check_gradients();
+    const View gradients = optimizer.store().gradients().view();
+    Kernels& kernels = optimizer.kernels();
+    kernels.grad_stats(gradients, optimizer.device_state());
+    StepState found = optimizer.state();
+    found.found_inf = found.nonfinite > 0;
+    optimizer.set_state(found);
+    kernels.scale_gradients(gradients, float(1.0 / get_scale()), 0.0f);
+    stage = Stage::unscaled;
+}
+
+void GradScaler::step(Optimizer& optimizer, const ClipSpec& clip) {
+    if (!enabled()) return optimizer.step(clip);
+    Stage& stage = stages_[&optimizer];
+    check(stage != Stage::stepped, "step() was already called on this optimizer since the last update()");
+    check(scaled_ || stage == Stage::unscaled, "step(): no loss was scaled since the last update(); run backward(scaler.scale(loss)) first");
+    if (stage == Stage::unscaled) {
+        optimizer.step(clip);
+        if (optimizer.state().skip) {
+            ScaleState state = this->state();
+            state.found_inf = 1;
+            set_state(state);
+        }
+    } else {
+        optimizer.step_scaled(device_state(), clip);
+    }
+    stage = Stage::stepped;
+}
+
+void GradScaler::update() {
+    if (!enabled()) return;
+    bool stepped = false;
+    for (const auto& [optimizer, stage] : stages_) stepped = stepped || stage != Stage::ready;
+    check(stepped, "update(): no optimizer has stepped since the last update(), so there is nothing to judge the scale by");
+    kernels_for(state_.device()).update(device_state(), spec_);
+    state_.bump_version();
+    stages_.clear();
+    scaled_ = false;
+}
+
+void GradScaler::set_scale(double scale) {
+    check<UsageError>(std::isfinite(scale) && scale > 0, "scaler: the scale {} is not a positive number", scale);
+    ScaleState state = this->state();
+    state.scale = float(scale);
+    set_state(state);
+}
+
+ScaleState GradScaler::state() const {
+    ScaleState state;
+    kernels_for(state_.device()).download(&state, state_.raw(), sizeof state);
+    return state;
+}
+
+void GradScaler::set_state(const ScaleState& state) { kernels_for(state_.device()).upload(state_.raw(), &state, sizeof state); }
+
+std::map<std::string, double> GradScaler::state_dict() const {
+    const ScaleState s = state();
+    return {{"scale", s.scale},
+            {"growth_factor", spec_.growth_factor},
+            {"backoff_factor", spec_.backoff_factor},
+            {"growth_interval", spec_.growth_interval},
+            {"_growth_tracker", s.growth_tracker},
+            {"hysteresis_left", s.hysteresis_left},
+            {"growths", double(s.growths)},
+            {"backoffs", double(s.backoffs)}};
+}
+
+void GradScaler::load_state_dict(const std::map<std::string, double>& saved) {
+    const auto value = [&](const char* key, double otherwise) {
+        const auto found = saved.find(key);
+        return found == saved.end() ? otherwise : found->second;
+    };
+    for (const char* key : {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"})
+        check(saved.contains(key), "the scaler's state lacks '{}'", key);
+    spec_.growth_factor = float(saved.at("growth_factor"));
+    spec_.backoff_factor = float(saved.at("backoff_factor"));
+    spec_.growth_interval = int(saved.at("growth_interval"));
+    ScaleState state;
+    state.scale = float(saved.at("scale"));
+    state.growth_tracker = int(saved.at("_growth_tracker"));
+    state.hysteresis_left = int(value("hysteresis_left", spec_.hysteresis));
+    state.growths = std::int64_t(value("growths", 0));
+    state.backoffs = std::int64_t(value("backoffs", 0));
+    set_state(state);
+}
+
+}  // namespace invar

@@ -1,0 +1,61 @@
+// Optimizer: SGD, Adam and AdamW over a flat store, with parameter groups and a learning-rate schedule. One fused pass
+// unscales, clips, updates and writes the shadow; the decisions it needs live beside the weights, on the device.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "invar/nn/module.h"
+#include "invar/optim/parameter_store.h"
+
+namespace invar {
+
+struct ParameterGroup {
+    std::vector<Parameter*> parameters;
+    OptimizerSpec spec;
+};
+
+class Optimizer {
+  public:
+    Optimizer(std::vector<ParameterGroup> groups, StoreOptions options = {});
+    Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions options = {});
+
+    void zero_grad() { store_->zero_gradients(); }
+    // One step on gradients that are not scaled.
+    void step(const ClipSpec& clip = {}) { step_scaled(nullptr, clip); }
+    // One step on gradients that still carry the scale; overflow makes it a no-op. GradScaler calls this.
+    void step_scaled(ScaleState* scale, const ClipSpec& clip);
+
+    void set_schedule(const ScheduleSpec& schedule) { schedule_ = schedule; }
+    const ScheduleSpec& schedule() const { return schedule_; }
+    // The rate of the first group for the next step, as far as the host knows.
+    double learning_rate() const;
+    std::vector<OptimizerSpec>& groups() { return groups_; }
+
+    // What the last step found and decided. Reads device memory: late, not in the step.
+    StepState state() const;
+    void set_state(const StepState& state);
+    StepState* device_state() const { return static_cast<StepState*>(state_.raw()); }
+    ParameterStore& store() { return *store_; }
+    Kernels& kernels() const { return kernels_for(state_.device()); }
+
+    // The moments by PyTorch's names: "exp_avg.conv1.weight", "momentum_buffer.fc.bias".
+    StateDict state_dict() const;
+    void load_state_dict(const StateDict& state);
+
+  private:
+    std::vector<std::string> moment_names() const;
+    std::vector<OptimizerSpec> groups_;
+    std::unique_ptr<ParameterStore> store_;
+    ScheduleSpec schedule_;
+    Tensor state_;  // a StepState
+};
+
+// Measured on the store's gradients; the explicit calls that people write from memory. Returns the norm before clipping.
+double clip_grad_norm(Optimizer& optimizer, double max_norm);
+void clip_grad_value(Optimizer& optimizer, double limit);
+
+OptimizerSpec::Kind parse_optimizer(std::string_view name);
+ScheduleSpec::Kind parse_schedule(std::string_view name);
+
+}  // namespace invar
