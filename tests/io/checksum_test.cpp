@@ -1,0 +1,38 @@
+#include "invar/io/checksum.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace invar {
+
+TEST(Checksum, AgreesWithThePublishedVectors) {
+    std::string ascending, descending;
+    for (int i = 0; i < 32; ++i) ascending += char(i), descending += char(31 - i);
+    for (auto* sum : {&crc32c, &crc32c_portable}) {
+        EXPECT_EQ(sum("", 0), 0u);
+        EXPECT_EQ(sum("123456789", 0), 0xE3069283u);
+        EXPECT_EQ(sum(std::string(32, '\0'), 0), 0x8A9136AAu);
+        EXPECT_EQ(sum(std::string(32, '\xff'), 0), 0x62A8AB43u);
+        EXPECT_EQ(sum(ascending, 0), 0x46DD794Eu);
+        EXPECT_EQ(sum(descending, 0), 0x113FDB5Cu);
+    }
+}
+
+TEST(Checksum, InstructionAndTableAgreeAtEveryLengthAndAlignment) {
+    std::string bytes;
+    for (int i = 0; i < 300; ++i) bytes += char(i * 37 + 11);
+    for (std::size_t from = 0; from < 9; ++from)
+        for (std::size_t count = 0; count < 80; ++count) {
+            const std::string_view piece = std::string_view(bytes).substr(from, count);
+            EXPECT_EQ(crc32c(piece), crc32c_portable(piece)) << from << " " << count;
+        }
+}
+
+TEST(Checksum, OfPiecesIsThatOfTheWhole) {
+    const std::string_view text = "low precision, high confidence";
+    for (std::size_t cut = 0; cut <= text.size(); ++cut)
+        EXPECT_EQ(crc32c(text.substr(cut), crc32c(text.substr(0, cut))), crc32c(text));
+}
+
+}  // namespace invar

@@ -1,0 +1,220 @@
+#include "invar/io/file.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "scratch.h"
+
+namespace invar {
+
+namespace {
+
+// No file may grow past this while it lives: the kernel's own way to a full disk, also for root.
+class FullDisk {
+  public:
+    explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+        ::getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{bytes, before_.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~FullDisk() {
+        ::setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+
+  private:
+    void (*handler_)(int);
+    rlimit before_{};
+};
+
+}  // namespace
+
+TEST(ReadFile, ReturnsEveryByte) {
+    const Scratch scratch;
+    std::string bytes;
+    for (int i = 0; i < 200'000; ++i) bytes += char(i * 31);
+    put(scratch / "a", bytes);
+    EXPECT_EQ(read_file(scratch / "a"), bytes);
+    put(scratch / "empty", "");
+    EXPECT_EQ(read_file(scratch / "empty"), "");
+    EXPECT_FALSE(read_file("/proc/self/status").empty()) << "files without a size are read to their end";
+}
+
+TEST(ReadFile, NamesTheFileAndTheReason) {
+    const Scratch scratch;
+    const std::string missing = message_of<IoError>([&] { read_file(scratch / "none"); });
+    EXPECT_TRUE(has(missing, "none: No such file") && has(missing, "check the path")) << missing;
+    const std::string folder = message_of<IoError>([&] { read_file(scratch.path()); });
+    EXPECT_TRUE(has(folder, "Is a directory")) << folder;
+}
+
+TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
+    const Scratch scratch;
+    write_file_atomically(scratch / "a", "a long first content");
+    const std::string_view pieces[] = {"two", "", "pieces"};
+    write_file_atomically(scratch / "a", pieces);
+    EXPECT_EQ(read_file(scratch / "a"), "twopieces");
+    EXPECT_EQ(scratch.names(), std::vector<std::string>{"a"});
+}
+
+TEST(WriteFileAtomically, OnAFullDiskLeavesTheOldFileAndNoTemporary) {
+    const Scratch scratch;
+    write_file_atomically(scratch / "a", "old");
+    const std::string big(1 << 20, 'x');
+    std::string message;
+    {
+        const FullDisk full(100'000);
+        message = message_of<IoError>([&] { write_file_atomically(scratch / "a", big); });
+    }
+    EXPECT_TRUE(has(message, "free space or choose another output_dir=")) << message;
+    EXPECT_EQ(read_file(scratch / "a"), "old");
+    EXPECT_EQ(scratch.names(), std::vector<std::string>{"a"});
+}
+
+TEST(WriteFileAtomically, SaysWhatIsWrongWithThePath) {
+    const Scratch scratch;
+    put(scratch / "file", "precious");
+    for (const std::filesystem::path& path :
+         {scratch / "no_folder/a", scratch / "file/a", std::filesystem::path("/proc/invar_test"),
+          scratch / std::string(300, 'n')}) {
+        const std::string message = message_of<IoError>([&] { write_file_atomically(path, "x"); });
+        EXPECT_TRUE(has(message, "cannot write") && has(message, path.filename().string())) << message;
+    }
+    EXPECT_EQ(read_file(scratch / "file"), "precious");
+    EXPECT_THROW(write_file_atomically("", "x"), UsageError);
+}
+
+TEST(WriteFileAtomically, RefusesToReplaceWhatIsNoOrdinaryFile) {
+    const Scratch scratch;
+    EXPECT_TRUE(has(message_of<IoError>([] { write_file_atomically("/dev/null", "x"); }), "not an ordinary file"));
+    EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+    EXPECT_THROW(write_file_atomically(scratch.path(), "x"), IoError);
+    EXPECT_TRUE(scratch.names().empty());
+}
+
+TEST(SweepTemporaries, RemovesWhatTheDeadLeftAndNothingElse) {
+    const Scratch scratch;
+    put(scratch / ".a.1-0.invar-tmp", "abandoned");
+    put(scratch / "a.invar-tmp", "not hidden, so not ours");
+    put(scratch / ".a.tmp", "somebody else's");
+    sweep_temporaries(scratch.path());
+    EXPECT_FALSE(std::filesystem::exists(scratch / ".a.1-0.invar-tmp"));
+    EXPECT_EQ(scratch.names().size(), 2u);
+    sweep_temporaries(scratch / "no such folder");
+}
+
+TEST(SweepTemporaries, LeavesWhatIsStillBeingWritten) {
+    const Scratch scratch;
+    // A writer at work: a child that is stopped for good while it holds a fresh temporary of a huge file.
+    const pid_t writer = ::fork();
+    if (writer == 0) {
+        const std::string block(1 << 16, 'x');
+        const std::vector<std::string_view> pieces(1 << 20, block);
+        try {
+            write_file_atomically(scratch / "huge", pieces);
+        } catch (const Error&) {
+        }
+        ::_exit(0);
+    }
+    while (scratch.names().empty()) ::usleep(1000);
+    ::usleep(5000);
+    ::kill(writer, SIGSTOP);
+    sweep_temporaries(scratch.path());
+    EXPECT_EQ(scratch.names().size(), 1u);
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    sweep_temporaries(scratch.path());
+    EXPECT_TRUE(scratch.names().empty());
+}
+
+TEST(AppendFile, AddsWholeLinesToWhatIsThere) {
+    const Scratch scratch;
+    put(scratch / "log", "first\n");
+    AppendFile log(scratch / "log");
+    log.line("second");
+    log.line("");
+    EXPECT_EQ(read_file(scratch / "log"), "first\nsecond\n\n");
+    EXPECT_THROW(log.line("two\nlines"), UsageError);
+    EXPECT_EQ(log.size(), 14u);
+}
+
+TEST(AppendFile, GoesBackToAByteButNeverPastItsEnd) {
+    const Scratch scratch;
+    AppendFile log(scratch / "log");
+    log.line("kept");
+    const std::uint64_t place = log.size();
+    log.line("after the checkpoint");
+    log.truncate(place);
+    log.line("again");
+    EXPECT_EQ(read_file(scratch / "log"), "kept\nagain\n");
+    EXPECT_TRUE(has(message_of<IoError>([&] { log.truncate(1000); }), "has only 11"));
+    EXPECT_EQ(read_file(scratch / "log"), "kept\nagain\n");
+}
+
+TEST(AppendFile, TakesBackALineTheDiskHadNoRoomFor) {
+    const Scratch scratch;
+    AppendFile log(scratch / "log");
+    log.line("whole");
+    {
+        const FullDisk full(10);
+        const std::string message = message_of<IoError>([&] { log.line("this line does not fit"); });
+        EXPECT_TRUE(has(message, "free space")) << message;
+    }
+    EXPECT_EQ(read_file(scratch / "log"), "whole\n");
+    log.line("later");
+    EXPECT_EQ(read_file(scratch / "log"), "whole\nlater\n");
+    AppendFile device("/dev/full");
+    EXPECT_TRUE(has(message_of<IoError>([&] { device.line("x"); }), "No space left on device"));
+}
+
+TEST(AppendFile, CreateRefusesAnExistingFile) {
+    const Scratch scratch;
+    put(scratch / "log", "x");
+    EXPECT_THROW(AppendFile::create(scratch / "log"), IoError);
+    EXPECT_EQ(read_file(scratch / "log"), "x");
+}
+
+TEST(FolderLock, KeepsASecondRunOutUntilTheFirstEnds) {
+    const Scratch scratch;
+    {
+        const FolderLock lock(scratch.path());
+        const std::string message = message_of<IoError>([&] { FolderLock second(scratch.path()); });
+        EXPECT_TRUE(has(message, std::to_string(::getpid())) && has(message, "output_dir=")) << message;
+    }
+    FolderLock again(scratch.path());
+}
+
+TEST(FolderLock, EndsWithAKilledProcess) {
+    const Scratch scratch;
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    const pid_t holder = ::fork();
+    if (holder == 0) {
+        const FolderLock lock(scratch.path());
+        (void)!::write(ready[1], "x", 1);
+        for (;;) ::pause();
+    }
+    char byte;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    EXPECT_THROW(FolderLock(scratch.path()), IoError);
+    ::kill(holder, SIGKILL);
+    ::waitpid(holder, nullptr, 0);
+    FolderLock mine(scratch.path());
+    ::close(ready[0]);
+    ::close(ready[1]);
+}
+
+TEST(MakeFolders, RefusesAFileInTheWay) {
+    const Scratch scratch;
+    make_folders(scratch / "a/b/c");
+    make_folders(scratch / "a/b/c");
+    EXPECT_TRUE(std::filesystem::is_directory(scratch / "a/b/c"));
+    put(scratch / "file", "x");
+    EXPECT_THROW(make_folders(scratch / "file"), IoError);
+    EXPECT_THROW(make_folders(scratch / "file/below"), IoError);
+}
+
+}  // namespace invar
