@@ -1,0 +1,172 @@
+// Config: everything a run can be told, as plain structs whose initialisers are the defaults.
+// The table in config_table.cpp gives every member its key, check and help; docs/CONFIG.md tells users.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "invar/amp/precision.h"
+
+namespace invar {
+
+// So many batches, or, as Lightning has it, a share of all of them: 50 is fifty batches, 0.5 is half, 1.0 is all.
+struct BatchCount {
+    bool is_share = true;
+    double share = 1.0;
+    std::int64_t count = 0;
+
+    static BatchCount all() { return {}; }
+    static BatchCount of(std::int64_t count) { return {false, 0.0, count}; }
+    // Out of `batches`; a share above zero is at least one of them.
+    std::int64_t among(std::int64_t batches) const;
+    bool operator==(const BatchCount&) const = default;
+};
+
+// Module-name pattern and canonical precision name, in the order given; a later match wins.
+using PrecisionOverrides = std::vector<std::pair<std::string, std::string>>;
+
+struct TrainerConfig {
+    std::string precision = "32-true";
+    std::string amp_level = "auto";
+    PrecisionOverrides precision_overrides;
+    double gradient_clip_val = 0.0;
+    std::string gradient_clip_algorithm = "norm";
+    std::int64_t accumulate_grad_batches = 1;
+    bool benchmark = true;
+    bool deterministic = true;
+    std::int64_t max_epochs = 1;
+    std::int64_t max_steps = -1;
+    BatchCount limit_train_batches;
+    BatchCount limit_val_batches;
+    std::int64_t log_every_n_steps = 50;
+    BatchCount val_check_interval;
+    std::int64_t checkpoint_every_n_steps = 0;
+    std::int64_t keep_checkpoints = 3;
+    bool grad_ckpt = false;
+    std::string device = "auto";
+    std::int64_t threads = 0;
+
+    // `precision` at `amp_level`.
+    Precision resolved_precision() const;
+    bool operator==(const TrainerConfig&) const = default;
+};
+
+struct ScalerConfig {
+    bool enabled = true;
+    bool dynamic = true;
+    double init_scale = 65536.0;
+    double growth_factor = 2.0;
+    double backoff_factor = 0.5;
+    std::int64_t growth_interval = 2000;
+    double min_scale = 0.0;
+    double max_scale = 0.0;
+    std::int64_t hysteresis = 1;
+    bool consecutive_hysteresis = false;
+    bool operator==(const ScalerConfig&) const = default;
+};
+
+struct ModelConfig {
+    std::string name = "convnet";
+    std::vector<std::int64_t> hidden;  // of the mlp; empty for the others
+    std::int64_t classes = 10;
+    double dropout = -1.0;
+    bool operator==(const ModelConfig&) const = default;
+};
+
+struct DataConfig {
+    std::string name = "fashion_mnist";
+    std::string root = "data";
+    std::int64_t batch_size = 128;
+    bool shuffle = true;
+    bool drop_last = false;
+    std::int64_t num_workers = 2;
+    double mean = 0.5;
+    double std = 0.5;
+    std::int64_t size = 60000;
+    std::int64_t height = 28;
+    std::int64_t width = 28;
+    std::int64_t channels = 1;
+    std::int64_t classes = 10;
+    bool operator==(const DataConfig&) const = default;
+};
+
+struct OptimizerConfig {
+    std::string name = "adam";
+    double lr = 1e-3;
+    double weight_decay = 0.0;
+    double momentum = 0.0;
+    bool nesterov = false;
+    std::array<double, 2> betas = {0.9, 0.999};
+    double eps = 1e-8;
+    bool operator==(const OptimizerConfig&) const = default;
+};
+
+struct SchedulerConfig {
+    std::string name = "constant";
+    std::int64_t warmup_steps = 0;
+    std::int64_t step_size = 1000;
+    double gamma = 0.1;
+    double min_lr = 0.0;
+    double pct_start = 0.3;
+    double div_factor = 25.0;
+    double final_div_factor = 1e4;
+    bool operator==(const SchedulerConfig&) const = default;
+};
+
+struct LoggerConfig {
+    bool tensorboard = true;
+    bool operator==(const LoggerConfig&) const = default;
+};
+
+struct Config {
+    std::string exp_name = "run";
+    std::string output_dir = "runs";
+    std::int64_t seed = 0;
+    std::string init_from;
+    TrainerConfig trainer;
+    ScalerConfig scaler;
+    ModelConfig model;
+    DataConfig data;
+    OptimizerConfig optimizer;
+    SchedulerConfig scheduler;
+    LoggerConfig logger;
+    bool operator==(const Config&) const = default;
+};
+
+// Where group files lie: each folder holds trainer/, model/, data/, ..., experiment/. Earlier folders win.
+struct ConfigSources {
+    std::vector<std::filesystem::path> config_dirs;
+};
+
+// Composes a run's configuration as Hydra does. The first argument is a YAML file or the name of one in experiment/
+// ("" for the defaults alone); the overrides are key=value, or group=name for a group file. All errors are UsageErrors
+// that name the key, where it was set and what is allowed.
+Config load_config(const std::string& config_or_experiment, const std::vector<std::string>& overrides,
+                   const ConfigSources& sources);
+
+// One YAML text without `defaults:`; `origin` names it in errors.
+Config parse_config(std::string_view yaml, const std::string& origin);
+
+// Every key with its value, as YAML that parse_config reads back to an equal Config.
+std::string to_yaml(const Config& config);
+
+struct KeyInfo {
+    std::string key;            // "trainer.max_epochs"
+    std::string type;           // "integer"
+    std::string default_value;  // as YAML
+    std::string allowed;        // "at least 1"
+    std::string help;
+    std::vector<std::string> aliases;  // other full keys that mean this one
+};
+std::vector<KeyInfo> config_keys();
+
+// The groups that files can be picked for ("trainer", "model", ...), and the names there are in one; for completion.
+std::vector<std::string> config_groups();
+std::vector<std::string> config_choices(const std::string& group, const ConfigSources& sources);
+
+}  // namespace invar
