@@ -1,5 +1,6 @@
 #include "invar/autograd/node.h"
 
+#include <atomic>
 #include <queue>
 #include <unordered_map>
 
@@ -20,8 +21,9 @@ std::string& module_path() {
     return path;
 }
 
+// One sequence for all threads: a graph may be begun on one and continued on another.
 std::uint64_t next_sequence() {
-    thread_local std::uint64_t sequence = 0;
+    static std::atomic<std::uint64_t> sequence{0};
     return ++sequence;
 }
 
@@ -37,6 +39,12 @@ Tensor copy_as(const Tensor& tensor, Dtype dtype) {
     return result;
 }
 
+// total += gradient, whatever their dtypes: kernels add like to like, or anything into f32.
+void add_into(const Tensor& gradient, const Tensor& total) {
+    const bool direct = gradient.dtype() == total.dtype() || total.dtype() == Dtype::f32;
+    kernels_for(total.device()).add_into((direct ? gradient : copy_as(gradient, total.dtype())).view(), total.view());
+}
+
 // A node's gradient so far. The first contribution is borrowed; only a second one makes a sum of its own.
 class Sum {
   public:
@@ -45,9 +53,10 @@ class Sum {
             total_ = gradient;
             return;
         }
-        if (!owned_) total_ = copy_as(total_, promote(total_.dtype(), gradient.dtype()));
+        const Dtype wide = promote(total_.dtype(), gradient.dtype());
+        if (!owned_ || total_.dtype() != wide) total_ = copy_as(total_, wide);
         owned_ = true;
-        kernels_for(total_.device()).add_into(gradient.view(), total_.view());
+        add_into(gradient, total_);
     }
     Tensor take() { return std::move(total_); }
 
@@ -73,7 +82,9 @@ Node::~Node() {
     }
 }
 
-std::string Node::where() const { return module_.empty() ? name() : fmt::format("{} in {}", name(), module_); }
+std::string Node::where() const {
+    return module_.empty() ? name() : fmt::format("{} in {}", name(), module_);
+}
 
 std::shared_ptr<Node> gradient_edge(const Tensor& tensor) {
     if (!tensor || !tensor.requires_grad()) return nullptr;
@@ -89,7 +100,7 @@ std::shared_ptr<Node> gradient_edge(const Tensor& tensor) {
 Tensors Accumulator::backward(const Tensor& gradient) {
     const Tensor held = leaf_.grad();
     if (held) {
-        kernels_for(held.device()).add_into(gradient.view(), held.view());
+        add_into(gradient, held);
         held.bump_version();
     } else {
         const PurposeScope purpose(Purpose::gradients);
@@ -98,12 +109,15 @@ Tensors Accumulator::backward(const Tensor& gradient) {
     return {};
 }
 
-SavedTensor::SavedTensor(const Tensor& tensor) : tensor_(tensor), version_(tensor ? tensor.version() : 0) {}
+// Kept without its edge: an op that saves its own result would otherwise own itself and never be freed.
+SavedTensor::SavedTensor(const Tensor& tensor)
+    : tensor_(tensor ? tensor.detach() : tensor), version_(tensor ? tensor.version() : 0) {}
 
 Tensor SavedTensor::unpack(const Node& node) const {
     if (tensor_) {
         check(tensor_.version() == version_,
-              "{}: a tensor that backward needs ({}) was changed in place after the forward pass (version {}, saved at {}); "
+              "{}: a tensor that backward needs ({}) was changed in place after the forward pass (version {}, saved at "
+              "{}); "
               "copy it before changing it",
               node.where(), tensor_.str(), tensor_.version(), version_);
     }
@@ -113,14 +127,17 @@ Tensor SavedTensor::unpack(const Node& node) const {
 void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
     const std::shared_ptr<Node> start = gradient_edge(root);
     check(start != nullptr, "backward: the tensor {} does not depend on anything that requires a gradient", root.str());
-    check(gradient.defined() || root.numel() == 1, "backward: only a scalar has an implicit gradient; {} needs one given", root.str());
+    check(gradient.defined() || root.numel() == 1,
+          "backward: only a scalar has an implicit gradient; {} needs one given", root.str());
     check(!gradient.defined() || gradient.shape() == root.shape(), "backward: gradient {} for a result of shape {}",
           gradient.str(), root.shape().str());
 
     const NoGrad no_grad;
     // Later nodes first: a node's sequence number is larger than those of all its inputs, leaves excepted, and leaves
     // have nothing behind them.
-    const auto earlier = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) { return a->sequence() < b->sequence(); };
+    const auto earlier = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) {
+        return a->sequence() < b->sequence();
+    };
     std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, decltype(earlier)> ready(earlier);
     std::unordered_map<Node*, Sum> sums;
     sums[start.get()].add(gradient.defined() ? gradient : filled_like(root, 1.0));
@@ -149,16 +166,26 @@ void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
     }
 }
 
-GradMode::GradMode(bool recording) : previous_(recording_flag()) { recording_flag() = recording; }
-GradMode::~GradMode() { recording_flag() = previous_; }
-bool GradMode::recording() { return recording_flag(); }
+GradMode::GradMode(bool recording) : previous_(recording_flag()) {
+    recording_flag() = recording;
+}
+GradMode::~GradMode() {
+    recording_flag() = previous_;
+}
+bool GradMode::recording() {
+    return recording_flag();
+}
 
 ModuleScope::ModuleScope(const std::string& name) : previous_(module_path().size()) {
     if (name.empty()) return;
     if (!module_path().empty()) module_path() += '.';
     module_path() += name;
 }
-ModuleScope::~ModuleScope() { module_path().resize(previous_); }
-const std::string& ModuleScope::path() { return module_path(); }
+ModuleScope::~ModuleScope() {
+    module_path().resize(previous_);
+}
+const std::string& ModuleScope::path() {
+    return module_path();
+}
 
 }  // namespace invar

@@ -7,6 +7,7 @@
 #include "invar/amp/autocast.h"
 #include "invar/core/error.h"
 #include "invar/ops/cast.h"
+#include "invar/ops/shape_tools.h"
 
 namespace invar {
 
@@ -25,14 +26,18 @@ bool has_current_shadow(const Tensor& input, Dtype target) {
 }  // namespace
 
 Tensor Context::saved(std::size_t i) const {
-    check(!released_, "{}: backward ran through this operation before, and what it saved is gone; pass keep_graph to the first one",
-          node_->where());
     return saved_.at(i).unpack(*node_);
 }
 
 void Context::release() {
     saved_.clear();
     released_ = true;
+}
+
+bool Context::is_weight(std::size_t i) const {
+    const auto leaf = [](const Node* node) { return dynamic_cast<const Accumulator*>(node) != nullptr; };
+    const Node* node = node_->inputs()[i].get();
+    return leaf(node) || (std::strcmp(node->name(), "cast") == 0 && leaf(node->inputs()[0].get()));
 }
 
 Context::Slot Context::slot(std::size_t i, const Shape& shape, Dtype dtype, Device device) const {
@@ -44,12 +49,24 @@ Context::Slot Context::slot(std::size_t i, const Shape& shape, Dtype dtype, Devi
     return {Tensor::empty(shape, dtype, device), false};
 }
 
+Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype) {
+    if (released)
+        fail(
+            "{}: backward ran through this operation before, and what it saved is gone; pass keep_graph to the first "
+            "one",
+            node.where());
+    if (gradient.shape() != shape)
+        fail("{}: a gradient of shape {} for a result of shape {}", node.where(), gradient.shape().str(), shape.str());
+    return gradient.dtype() == dtype ? gradient : ops::converted_to(gradient, dtype);
+}
+
 Prepared prepare(const char* name, CastClass cast, const Tensors& inputs) {
     const CastPolicy& policy = Autocast::current();
-    check<UsageError>(cast != CastClass::refuse || policy.mode != CastPolicy::Mode::low,
-                      "{} is unsafe under autocast: its gradient does not fit in 16 bits; use {}_with_logits on the values before "
-                      "the sigmoid, or pin the region to FP32",
-                      name, name);
+    check<UsageError>(
+        cast != CastClass::refuse || policy.mode != CastPolicy::Mode::low,
+        "{} is unsafe under autocast: its gradient does not fit in 16 bits; use {}_with_logits on the values before "
+        "the sigmoid, or pin the region to FP32",
+        name, name);
     const std::optional<Dtype> target = cast_target(policy, cast, inputs);
     Prepared prepared;
     prepared.inputs.reserve(inputs.size());
@@ -57,9 +74,10 @@ Prepared prepare(const char* name, CastClass cast, const Tensors& inputs) {
     const Tensor* first = nullptr;
     for (const Tensor& input : inputs) {
         if (input && first == nullptr) first = &input;
-        check(!input || input.device() == first->device(), "{}: inputs on {} and {}; move them to one device", name,
-              first->device().str(), input ? input.device().str() : "");
-        const bool casts = target && input && is_floating(input.dtype()) && input.dtype() != *target && input.dtype() != Dtype::f64;
+        if (input && input.device() != first->device())
+            fail("{}: inputs on {} and {}; move them to one device", name, first->device().str(), input.device().str());
+        const bool casts =
+            target && input && is_floating(input.dtype()) && input.dtype() != *target && input.dtype() != Dtype::f64;
         if (!casts) {
             prepared.inputs.push_back(input);
             prepared.edges.push_back(GradMode::recording() ? gradient_edge(input) : nullptr);
@@ -84,8 +102,11 @@ int register_op(OpEntry entry) {
 
 std::vector<OpEntry> registered_ops() {
     std::vector<OpEntry> all = entries();
-    std::sort(all.begin(), all.end(), [](const OpEntry& a, const OpEntry& b) { return std::strcmp(a.name, b.name) < 0; });
-    all.erase(std::unique(all.begin(), all.end(), [](const OpEntry& a, const OpEntry& b) { return !std::strcmp(a.name, b.name); }), all.end());
+    std::sort(all.begin(), all.end(),
+              [](const OpEntry& a, const OpEntry& b) { return std::strcmp(a.name, b.name) < 0; });
+    all.erase(std::unique(all.begin(), all.end(),
+                          [](const OpEntry& a, const OpEntry& b) { return !std::strcmp(a.name, b.name); }),
+              all.end());
     return all;
 }
 

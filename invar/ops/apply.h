@@ -1,9 +1,11 @@
 // The one crossing of every operation: check -> cast -> run -> record.
-// An op is a struct with kName, kCast, its attributes as members, forward and backward; one without kCast does not compile.
+// An op is a struct with kName, kCast, its attributes as members, forward and backward; one without kCast does not
+// compile.
 #pragma once
 
-#include <array>
+#include <concepts>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "invar/autograd/node.h"
@@ -24,7 +26,9 @@ class Context {
     // --- backward ---
     Tensor saved(std::size_t i) const;
     // Whether anyone wants the gradient of input i.
-    bool needs(std::size_t i) const { return node_ != nullptr && i < node_->inputs().size() && node_->inputs()[i] != nullptr; }
+    bool needs(std::size_t i) const {
+        return node_ != nullptr && i < node_->inputs().size() && node_->inputs()[i] != nullptr;
+    }
 
     // Where to put the gradient of input i, an FP32 (FP64) weight gradient of this shape: straight into the leaf's
     // gradient where it has one, adding; otherwise into a new tensor that is then handed on.
@@ -34,9 +38,12 @@ class Context {
         View view() const { return tensor ? tensor.view() : View{}; }
         Tensor result() const { return accumulate ? Tensor{} : tensor; }
     };
+    // Whether input i is a leaf, or the cast of one: its gradient is worth keeping in FP32.
+    bool is_weight(std::size_t i) const;
     Slot slot(std::size_t i, const Shape& shape, Dtype dtype, Device device) const;
 
     void release();
+    bool released() const { return released_; }
 
   private:
     friend class Recorder;
@@ -58,15 +65,36 @@ class Recorder {
     static void attach(Context& context, Node* node) { context.node_ = node; }
 };
 
+// The gradient as an op expects it: of its result's shape and dtype, and not after a backward that freed what it saved.
+Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype);
+
+// What every op states; apply() takes nothing less.
+template <class Op>
+concept OpDefinition = requires(Op op, Context& context, const Tensors& inputs, const Tensor& gradient) {
+    { Op::kName } -> std::convertible_to<const char*>;
+    requires std::same_as<std::remove_cvref_t<decltype(Op::kCast)>, CastClass>;
+    { op.forward(context, inputs) } -> std::same_as<Tensor>;
+    { op.backward(context, gradient) } -> std::same_as<Tensors>;
+};
+
 template <class Op>
 class OpNode : public Node {
   public:
     explicit OpNode(Op op) : op(std::move(op)) {}
     const char* name() const override { return Op::kName; }
-    Tensors backward(const Tensor& gradient) override { return op.backward(context, gradient); }
+    Tensors backward(const Tensor& gradient) override {
+        // A cast says kAnyGradient: it takes an FP32 weight gradient on to its FP32 leaf without rounding it.
+        const Dtype expected = requires {
+            Op::kAnyGradient;
+        }
+        ? gradient.dtype() : dtype;
+        return op.backward(context, check_gradient(*this, context.released(), gradient, shape, expected));
+    }
     void release() override { context.release(); }
     Op op;
     Context context;
+    Shape shape;  // of the result
+    Dtype dtype = Dtype::f32;
 };
 
 // The register behind `invar ops`: every op that is applied anywhere in the library enters itself.
@@ -80,9 +108,8 @@ std::vector<OpEntry> registered_ops();  // sorted by name
 template <class Op>
 inline const int kRegistered = register_op({Op::kName, Op::kCast});
 
-template <class Op>
+template <OpDefinition Op>
 Tensor apply(Op op, const Tensors& inputs) {
-    static_assert(std::is_same_v<decltype(Op::kCast), const CastClass>, "an op states its autocast class as kCast");
     (void)kRegistered<Op>;
     Prepared prepared = prepare(Op::kName, Op::kCast, inputs);
     if (!prepared.recording) {
@@ -93,6 +120,8 @@ Tensor apply(Op op, const Tensors& inputs) {
     node->set_inputs(std::move(prepared.edges));
     Recorder::attach(node->context, node.get());
     Tensor result = node->op.forward(node->context, prepared.inputs);
+    node->shape = result.shape();
+    node->dtype = result.dtype();
     result.set_node(std::move(node));
     return result;
 }

@@ -10,6 +10,7 @@ namespace {
 struct Cast {
     static constexpr const char* kName = "cast";
     static constexpr CastClass kCast = CastClass::keep;
+    static constexpr bool kAnyGradient = true;
     Dtype to;
     Dtype from;
 
@@ -19,6 +20,8 @@ struct Cast {
 
 }  // namespace
 
-Tensor cast(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : apply(Cast{dtype, x.dtype()}, {x}); }
+Tensor cast(const Tensor& x, Dtype dtype) {
+    return x.dtype() == dtype ? x : apply(Cast{dtype, x.dtype()}, {x});
+}
 
 }  // namespace invar::ops

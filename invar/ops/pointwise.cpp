@@ -46,7 +46,8 @@ struct Binary {
         a_shape = a.shape(), b_shape = b.shape();
         a_dtype = a.dtype(), b_dtype = b.dtype();
         Tensor y = Tensor::empty(broadcast(a_shape, b_shape, kName), promote(a_dtype, b_dtype), a.device());
-        kernels_for(a.device()).binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
+        kernels_for(a.device())
+            .binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
         if constexpr (F::kSavesInputs) ctx.save(a), ctx.save(b);
         return y;
     }
@@ -100,7 +101,8 @@ struct Where {
     }
     static void select(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
         const Shape& shape = y.shape();
-        kernels_for(y.device()).where(expanded(condition, shape).view(), expanded(a, shape).view(), expanded(b, shape).view(), y.view());
+        kernels_for(y.device())
+            .where(expanded(condition, shape).view(), expanded(a, shape).view(), expanded(b, shape).view(), y.view());
     }
 };
 
@@ -119,39 +121,91 @@ Tensor binary(const Tensor& a, const Tensor& b, Scalars scalars = {}) {
 
 }  // namespace
 
-Tensor neg(const Tensor& x) { return INVAR_UNARY(Neg)(x); }
-Tensor affine(const Tensor& x, double factor, double shift) { return INVAR_UNARY(Affine)(x, {factor, shift}); }
-Tensor exp(const Tensor& x) { return INVAR_UNARY(Exp)(x); }
-Tensor log(const Tensor& x) { return INVAR_UNARY(Log)(x); }
-Tensor sqrt(const Tensor& x) { return INVAR_UNARY(Sqrt)(x); }
-Tensor rsqrt(const Tensor& x) { return INVAR_UNARY(Rsqrt)(x); }
-Tensor pow(const Tensor& x, double exponent) { return INVAR_UNARY(PowScalar)(x, {exponent, 0}); }
-Tensor tanh(const Tensor& x) { return INVAR_UNARY(Tanh)(x); }
-Tensor sigmoid(const Tensor& x) { return INVAR_UNARY(Sigmoid)(x); }
-Tensor relu(const Tensor& x) { return INVAR_UNARY(Relu)(x); }
-Tensor gelu(const Tensor& x, bool tanh_form) { return tanh_form ? INVAR_UNARY(GeluTanh)(x) : INVAR_UNARY(Gelu)(x); }
-Tensor silu(const Tensor& x) { return INVAR_UNARY(Silu)(x); }
-Tensor softplus(const Tensor& x) { return INVAR_UNARY(Softplus)(x); }
-Tensor abs(const Tensor& x) { return INVAR_UNARY(Abs)(x); }
-Tensor clamp(const Tensor& x, double low, double high) { return INVAR_UNARY(Clamp)(x, {low, high}); }
+Tensor neg(const Tensor& x) {
+    return INVAR_UNARY(Neg)(x);
+}
+Tensor affine(const Tensor& x, double factor, double shift) {
+    return INVAR_UNARY(Affine)(x, {factor, shift});
+}
+Tensor exp(const Tensor& x) {
+    return INVAR_UNARY(Exp)(x);
+}
+Tensor log(const Tensor& x) {
+    return INVAR_UNARY(Log)(x);
+}
+Tensor sqrt(const Tensor& x) {
+    return INVAR_UNARY(Sqrt)(x);
+}
+Tensor rsqrt(const Tensor& x) {
+    return INVAR_UNARY(Rsqrt)(x);
+}
+Tensor pow(const Tensor& x, double exponent) {
+    return INVAR_UNARY(PowScalar)(x, {exponent, 0});
+}
+Tensor tanh(const Tensor& x) {
+    return INVAR_UNARY(Tanh)(x);
+}
+Tensor sigmoid(const Tensor& x) {
+    return INVAR_UNARY(Sigmoid)(x);
+}
+Tensor relu(const Tensor& x) {
+    return INVAR_UNARY(Relu)(x);
+}
+Tensor gelu(const Tensor& x, bool tanh_form) {
+    return tanh_form ? INVAR_UNARY(GeluTanh)(x) : INVAR_UNARY(Gelu)(x);
+}
+Tensor silu(const Tensor& x) {
+    return INVAR_UNARY(Silu)(x);
+}
+Tensor softplus(const Tensor& x) {
+    return INVAR_UNARY(Softplus)(x);
+}
+Tensor abs(const Tensor& x) {
+    return INVAR_UNARY(Abs)(x);
+}
+Tensor clamp(const Tensor& x, double low, double high) {
+    return INVAR_UNARY(Clamp)(x, {low, high});
+}
 
-Tensor add(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Add)(a, b); }
-Tensor sub(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Sub)(a, b); }
-Tensor mul(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Mul)(a, b); }
-Tensor div(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Div)(a, b); }
-Tensor pow(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Pow)(a, b); }
-Tensor maximum(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Maximum)(a, b); }
-Tensor minimum(const Tensor& a, const Tensor& b) { return INVAR_BINARY(Minimum)(a, b); }
+Tensor add(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Add)(a, b);
+}
+Tensor sub(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Sub)(a, b);
+}
+Tensor mul(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Mul)(a, b);
+}
+Tensor div(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Div)(a, b);
+}
+Tensor pow(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Pow)(a, b);
+}
+Tensor maximum(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Maximum)(a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+    return INVAR_BINARY(Minimum)(a, b);
+}
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     return apply(Where{{}, {}, Dtype::f32, Dtype::f32}, {condition, a, b});
 }
 
-Tensor squared_error(const Tensor& prediction, const Tensor& target) { return INVAR_BINARY(SquaredError)(prediction, target); }
-Tensor absolute_error(const Tensor& prediction, const Tensor& target) { return INVAR_BINARY(AbsoluteError)(prediction, target); }
+Tensor squared_error(const Tensor& prediction, const Tensor& target) {
+    return INVAR_BINARY(SquaredError)(prediction, target);
+}
+Tensor absolute_error(const Tensor& prediction, const Tensor& target) {
+    return INVAR_BINARY(AbsoluteError)(prediction, target);
+}
 Tensor smooth_l1_error(const Tensor& prediction, const Tensor& target, double beta) {
     return INVAR_BINARY(SmoothL1)(prediction, target, {beta, 0});
 }
-Tensor bce_with_logits_error(const Tensor& logits, const Tensor& target) { return INVAR_BINARY(BceWithLogits)(logits, target); }
-Tensor bce_error(const Tensor& probabilities, const Tensor& target) { return INVAR_BINARY(Bce)(probabilities, target); }
+Tensor bce_with_logits_error(const Tensor& logits, const Tensor& target) {
+    return INVAR_BINARY(BceWithLogits)(logits, target);
+}
+Tensor bce_error(const Tensor& probabilities, const Tensor& target) {
+    return INVAR_BINARY(Bce)(probabilities, target);
+}
 
 }  // namespace invar::ops

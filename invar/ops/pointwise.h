@@ -41,17 +41,41 @@ Tensor bce_error(const Tensor& probabilities, const Tensor& target);
 
 namespace invar {
 
-inline Tensor operator-(const Tensor& x) { return ops::neg(x); }
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return ops::add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return ops::sub(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return ops::mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return ops::div(a, b); }
-inline Tensor operator+(const Tensor& x, double c) { return ops::affine(x, 1, c); }
-inline Tensor operator-(const Tensor& x, double c) { return ops::affine(x, 1, -c); }
-inline Tensor operator*(const Tensor& x, double c) { return ops::affine(x, c, 0); }
-inline Tensor operator/(const Tensor& x, double c) { return ops::affine(x, 1 / c, 0); }
-inline Tensor operator+(double c, const Tensor& x) { return ops::affine(x, 1, c); }
-inline Tensor operator-(double c, const Tensor& x) { return ops::affine(x, -1, c); }
-inline Tensor operator*(double c, const Tensor& x) { return ops::affine(x, c, 0); }
+inline Tensor operator-(const Tensor& x) {
+    return ops::neg(x);
+}
+inline Tensor operator+(const Tensor& a, const Tensor& b) {
+    return ops::add(a, b);
+}
+inline Tensor operator-(const Tensor& a, const Tensor& b) {
+    return ops::sub(a, b);
+}
+inline Tensor operator*(const Tensor& a, const Tensor& b) {
+    return ops::mul(a, b);
+}
+inline Tensor operator/(const Tensor& a, const Tensor& b) {
+    return ops::div(a, b);
+}
+inline Tensor operator+(const Tensor& x, double c) {
+    return ops::affine(x, 1, c);
+}
+inline Tensor operator-(const Tensor& x, double c) {
+    return ops::affine(x, 1, -c);
+}
+inline Tensor operator*(const Tensor& x, double c) {
+    return ops::affine(x, c, 0);
+}
+inline Tensor operator/(const Tensor& x, double c) {
+    return ops::affine(x, 1 / c, 0);
+}
+inline Tensor operator+(double c, const Tensor& x) {
+    return ops::affine(x, 1, c);
+}
+inline Tensor operator-(double c, const Tensor& x) {
+    return ops::affine(x, -1, c);
+}
+inline Tensor operator*(double c, const Tensor& x) {
+    return ops::affine(x, c, 0);
+}
 
 }  // namespace invar

@@ -48,4 +48,17 @@ Tensor converted_to(const Tensor& x, Dtype dtype) {
     return y;
 }
 
+Tensor filled(const Shape& shape, Dtype dtype, Device device, double value) {
+    Tensor y = Tensor::empty(shape, dtype, device);
+    kernels_for(device).fill(y.view(), value);
+    return y;
+}
+
+bool share_accumulation(Context::Slot& a, Context::Slot& b) {
+    const bool accumulate = (a.tensor && a.accumulate) || (b.tensor && b.accumulate);
+    for (const Context::Slot* slot : {&a, &b})
+        if (accumulate && slot->tensor && !slot->accumulate) kernels_for(slot->tensor.device()).fill(slot->view(), 0);
+    return accumulate;
+}
+
 }  // namespace invar::ops

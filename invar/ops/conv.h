@@ -1,0 +1,26 @@
+// Convolutions over images [batch, height, width, channels].
+#pragma once
+
+#include <array>
+
+#include "invar/core/tensor.h"
+
+namespace invar::ops {
+
+using Pair = std::array<int, 2>;  // height, width
+
+struct Conv2dOptions {
+    Pair stride{1, 1};
+    Pair padding{0, 0};
+    Pair dilation{1, 1};
+    int groups = 1;
+    Pair output_padding{0, 0};  // of the transposed form: rows and columns added at the far edges of the result
+};
+
+// x [n, h, w, in], w [out, kh, kw, in / groups], bias [out].
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const Conv2dOptions& options = {});
+
+// The gradient of conv2d as an operation of its own: x [n, h, w, in], w [in, kh, kw, out / groups], bias [out].
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const Conv2dOptions& options = {});
+
+}  // namespace invar::ops

@@ -1,0 +1,69 @@
+#include "invar/ops/creation.h"
+
+#include "invar/core/error.h"
+#include "invar/kernels/kernels.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+Tensor random_target(const char* op, const Shape& shape, Dtype dtype, Device device) {
+    if (!is_floating(dtype)) fail<UsageError>("{}: makes floating tensors, not {}", op, name_of(dtype));
+    return Tensor::empty(shape, dtype, device);
+}
+
+}  // namespace
+
+Tensor full(const Shape& shape, double value, Dtype dtype, Device device) {
+    return filled(shape, dtype, device, value);
+}
+Tensor zeros(const Shape& shape, Dtype dtype, Device device) {
+    return full(shape, 0, dtype, device);
+}
+Tensor ones(const Shape& shape, Dtype dtype, Device device) {
+    return full(shape, 1, dtype, device);
+}
+Tensor full_like(const Tensor& other, double value) {
+    return full(other.shape(), value, other.dtype(), other.device());
+}
+Tensor zeros_like(const Tensor& other) {
+    return full_like(other, 0);
+}
+Tensor ones_like(const Tensor& other) {
+    return full_like(other, 1);
+}
+
+Tensor arange(std::int64_t count, Dtype dtype, Device device) {
+    if (count < 0) fail<UsageError>("arange: cannot count to {}", count);
+    std::vector<std::int64_t> values;
+    values.reserve(std::size_t(count));
+    for (std::int64_t i = 0; i < count; ++i) values.push_back(i);
+    const Tensor host = Tensor::from(values, {count}, dtype);
+    if (device.is_cpu()) return host;
+    Tensor result = Tensor::empty({count}, dtype, device);
+    kernels_for(device).upload(result.raw(), host.raw(), host.bytes());
+    return result;
+}
+
+Tensor uniform(const Shape& shape, double low, double high, Dtype dtype, Device device) {
+    return uniform(shape, low, high, dtype, device, default_generator());
+}
+
+Tensor uniform(const Shape& shape, double low, double high, Dtype dtype, Device device, Generator& generator) {
+    Tensor result = random_target("uniform", shape, dtype, device);
+    kernels_for(device).uniform(result.view(), low, high, generator.reserve(counters_for(result.numel())));
+    return result;
+}
+
+Tensor normal(const Shape& shape, double mean, double deviation, Dtype dtype, Device device) {
+    return normal(shape, mean, deviation, dtype, device, default_generator());
+}
+
+Tensor normal(const Shape& shape, double mean, double deviation, Dtype dtype, Device device, Generator& generator) {
+    Tensor result = random_target("normal", shape, dtype, device);
+    kernels_for(device).normal(result.view(), mean, deviation, generator.reserve(counters_for(result.numel())));
+    return result;
+}
+
+}  // namespace invar::ops

@@ -1,0 +1,37 @@
+#include "invar/ops/dropout.h"
+
+#include "invar/core/error.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/creation.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+struct Dropout {
+    static constexpr const char* kName = "dropout";
+    static constexpr CastClass kCast = CastClass::keep;
+    double p;
+    RngState rng;
+
+    Tensor drop(const Tensor& x) const {
+        if (p == 1) return zeros_like(x);
+        Tensor y = Tensor::empty_like(x);
+        kernels_for(x.device()).dropout(dense(x).view(), y.view(), p, rng);
+        return y;
+    }
+    Tensor forward(Context&, const Tensors& in) { return drop(in[0]); }
+    Tensors backward(Context&, const Tensor& g) { return {drop(g)}; }
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, bool training) {
+    if (!(p >= 0 && p <= 1)) fail<UsageError>("dropout: the probability must lie in [0, 1], not {}", p);
+    if (!is_floating(x.dtype())) fail("dropout: needs a floating tensor, not {}", x.str());
+    if (!training || p == 0) return x;
+    return apply(Dropout{p, default_generator().reserve(counters_for(x.numel()))}, {x});
+}
+
+}  // namespace invar::ops

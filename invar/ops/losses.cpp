@@ -1,0 +1,179 @@
+#include "invar/ops/losses.h"
+
+#include "invar/core/error.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/indexing.h"
+#include "invar/ops/pointwise.h"
+#include "invar/ops/reduce.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+// What the class losses share: how a loss a row becomes the result, and back. All of it stays on the device; how many
+// rows count is not read by the host.
+struct RowLoss {
+    ClassLossOptions options;
+    Shape rows;  // the targets' shape
+
+    // 1 where the target counts, 0 where it is ignored.
+    Tensor counted(const Tensor& target, Dtype dtype) const {
+        Tensor mask = converted_to(target, dtype);
+        Kernels& kernels = kernels_for(target.device());
+        kernels.unary(UnaryOp::Affine, mask.view(), mask.view(), {1, -double(options.ignore_index)});
+        kernels.unary(UnaryOp::Abs, mask.view(), mask.view(), {});
+        kernels.unary(UnaryOp::Clamp, mask.view(), mask.view(), {0, 1});
+        return mask;
+    }
+    static Tensor total(const Tensor& x) {
+        Tensor result = Tensor::empty({}, x.dtype(), x.device());
+        kernels_for(x.device()).sum({1, x.numel(), 1}, x.view(), result.view(), 1.0, false);
+        return result;
+    }
+    // Saves, as the first tensor, what the mean divides by.
+    Tensor reduce(Context& ctx, const Tensor& losses, const Tensor& target) const {
+        Tensor count;
+        if (options.reduction == Reduction::mean) count = total(counted(target, losses.dtype()));
+        ctx.save(count);
+        if (options.reduction == Reduction::none) return losses;
+        Tensor result = total(losses);
+        if (count) kernels_for(result.device()).binary(BinaryOp::Div, result.view(), count.view(), result.view(), {});
+        return result;
+    }
+    // The gradient of each row's loss.
+    Tensor spread(Context& ctx, const Tensor& g) const {
+        if (options.reduction == Reduction::none) return dense(g);
+        Tensor each = Tensor::empty(rows, g.dtype(), g.device());
+        Kernels& kernels = kernels_for(g.device());
+        const Tensor count = ctx.saved(0);
+        if (count)
+            kernels.binary(BinaryOp::Div, expanded(g, rows).view(), expanded(count, rows).view(), each.view(), {});
+        else
+            kernels.copy(expanded(g, rows).view(), each.view());
+        return each;
+    }
+};
+
+struct CrossEntropy {
+    static constexpr const char* kName = "cross_entropy";
+    static constexpr CastClass kCast = CastClass::fp32;
+    RowLoss loss;
+
+    CrossEntropySpec spec(const Tensor& logits) const {
+        return {loss.rows.numel(), logits.size(-1), loss.options.ignore_index, loss.options.label_smoothing};
+    }
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor logits = dense(in[0]), target = dense(in[1]);
+        Tensor losses = Tensor::empty(target.shape(), sum_dtype(logits.dtype()), logits.device());
+        Tensor lse = Tensor::empty_like(losses);
+        kernels_for(logits.device())
+            .cross_entropy(spec(logits), logits.view(), target.view(), losses.view(), lse.view());
+        Tensor result = loss.reduce(ctx, losses, target);
+        for (const Tensor& kept : {logits, target, lse}) ctx.save(kept);
+        return result;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor logits = ctx.saved(1), target = ctx.saved(2), lse = ctx.saved(3), each = loss.spread(ctx, g);
+        Tensor gx = Tensor::empty_like(logits);
+        kernels_for(g.device())
+            .cross_entropy_backward(spec(logits), logits.view(), target.view(), lse.view(), each.view(), gx.view());
+        return {gx, Tensor{}};
+    }
+};
+
+struct Nll {
+    static constexpr const char* kName = "nll_loss";
+    static constexpr CastClass kCast = CastClass::fp32;
+    RowLoss loss;
+    Shape from;
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor x = dense(in[0]), target = dense(in[1]);
+        Kernels& kernels = kernels_for(x.device());
+        // Ignored rows pick class 0 with weight 0.
+        Tensor mask = loss.counted(target, sum_dtype(x.dtype())), pick = converted_to(target, Dtype::f64);
+        kernels.binary(BinaryOp::Mul, pick.view(), converted_to(mask, Dtype::f64).view(), pick.view(), {});
+        const Tensor index = converted_to(pick, Dtype::i64);
+        Tensor losses = Tensor::empty_like(mask), picked = Tensor::empty_like(mask, x.dtype());
+        kernels.gather(span_of(from, -1), 1, x.view(), index.view(), picked.view());
+        kernels.unary(UnaryOp::Neg, mask.view(), mask.view(), {});
+        kernels.binary(BinaryOp::Mul, picked.view(), mask.view(), losses.view(), {});
+        Tensor result = loss.reduce(ctx, losses, target);
+        ctx.save(mask), ctx.save(index);
+        return result;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor weight = ctx.saved(1), index = ctx.saved(2);
+        Tensor each = loss.spread(ctx, g), part = Tensor::empty_like(each);
+        Kernels& kernels = kernels_for(g.device());
+        kernels.binary(BinaryOp::Mul, each.view(), weight.view(), part.view(), {});
+        Tensor gx = filled(from, part.dtype(), g.device(), 0);
+        kernels.scatter_add(span_of(from, -1), 1, part.view(), index.view(), gx.view());
+        return {gx, Tensor{}};
+    }
+};
+
+RowLoss class_loss(const char* op, const Tensor& x, const Tensor& target, const ClassLossOptions& options) {
+    if (x.rank() < 1 || !is_floating(x.dtype())) fail("{}: needs floating [..., classes], not {}", op, x.str());
+    Shape rows = x.shape();
+    rows.erase(-1);
+    if (target.shape() != rows)
+        fail("{}: target {} for an input {}; it must be {}", op, target.shape().str(), x.shape().str(), rows.str());
+    if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
+        fail<UsageError>("{}: label smoothing must lie in [0, 1], not {}", op, options.label_smoothing);
+    check_indices(op, target, x.size(-1), options.ignore_index);
+    return {options, rows};
+}
+
+void check_same(const char* op, const Tensor& prediction, const Tensor& target) {
+    if (prediction.shape() != target.shape())
+        fail("{}: prediction {} against target {}; the shapes must be the same", op, prediction.shape().str(),
+             target.shape().str());
+}
+
+Tensor reduced(const Tensor& losses, Reduction reduction) {
+    if (reduction == Reduction::none) return losses;
+    return reduction == Reduction::mean ? mean(losses) : sum(losses);
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options) {
+    return apply(CrossEntropy{class_loss(CrossEntropy::kName, logits, target, options)}, {logits, target});
+}
+
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const ClassLossOptions& options) {
+    if (options.label_smoothing != 0) fail<UsageError>("nll_loss: label smoothing belongs to cross_entropy");
+    const RowLoss loss = class_loss(Nll::kName, log_probabilities, target, options);
+    return apply(Nll{loss, log_probabilities.shape()}, {log_probabilities, target});
+}
+
+Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction reduction) {
+    check_same("mse_loss", prediction, target);
+    return reduced(squared_error(prediction, target), reduction);
+}
+
+Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction reduction) {
+    check_same("l1_loss", prediction, target);
+    return reduced(absolute_error(prediction, target), reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction reduction) {
+    check_same("smooth_l1_loss", prediction, target);
+    if (!(beta >= 0)) fail<UsageError>("smooth_l1_loss: beta must be at least 0, not {}", beta);
+    return reduced(beta == 0 ? absolute_error(prediction, target) : smooth_l1_error(prediction, target, beta),
+                   reduction);
+}
+
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
+    check_same("bce_with_logits", logits, target);
+    return reduced(bce_with_logits_error(logits, target), reduction);
+}
+
+Tensor bce(const Tensor& probabilities, const Tensor& target, Reduction reduction) {
+    check_same("bce", probabilities, target);
+    return reduced(bce_error(probabilities, target), reduction);
+}
+
+}  // namespace invar::ops

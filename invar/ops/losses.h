@@ -1,0 +1,28 @@
+// Losses, computed in FP32. Classes are the last dimension of logits [..., classes]; class targets are i64 [...].
+#pragma once
+
+#include "invar/core/tensor.h"
+
+namespace invar::ops {
+
+enum class Reduction { mean, sum, none };
+
+struct ClassLossOptions {
+    Reduction reduction = Reduction::mean;
+    std::int64_t ignore_index = -100;  // rows with this target count neither in the loss nor in the mean
+    double label_smoothing = 0;        // cross_entropy only
+};
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options = {});
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const ClassLossOptions& options = {});
+
+Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction reduction = Reduction::mean);
+Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction reduction = Reduction::mean);
+// Quadratic within beta of the target, linear beyond.
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta = 1,
+                      Reduction reduction = Reduction::mean);
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction = Reduction::mean);
+// On probabilities; refused under autocast, where bce_with_logits is safe.
+Tensor bce(const Tensor& probabilities, const Tensor& target, Reduction reduction = Reduction::mean);
+
+}  // namespace invar::ops

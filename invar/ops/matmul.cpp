@@ -1,0 +1,174 @@
+#include "invar/ops/matmul.h"
+
+#include <algorithm>
+
+#include "invar/core/error.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/shape.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+Tensor transposed(const Tensor& x) {
+    Shape shape = x.shape(), strides = x.strides();
+    std::swap(shape[-1], shape[-2]);
+    std::swap(strides[-1], strides[-2]);
+    return x.as_strided(0, shape, strides);
+}
+
+// x [batch..., m, n] as the rank-3 view that the kernel takes, copied only where no strides can express it.
+Tensor as_matrices(const Tensor& x) {
+    const std::int64_t m = x.size(-2), n = x.size(-1);
+    std::int64_t row = x.strides()[-2], column = x.strides()[-1], batch = 0, count = 1;
+    // A dimension of size 1 has no stride to speak of; it gets one that a leading dimension may have.
+    if (n == 1) column = 1;
+    if (m == 1) row = column == 1 ? n : 1;
+    bool direct = (column == 1 && row >= n) || (row == 1 && column >= m);
+    for (int i = x.rank() - 3; i >= 0; --i) {
+        if (x.size(i) == 1) continue;
+        if (count == 1)
+            batch = x.strides()[i];
+        else
+            direct = direct && x.strides()[i] == batch * count;
+        count *= x.size(i);
+    }
+    if (!direct) return dense(x).window(0, {count, m, n});
+    return x.as_strided(0, {count, m, n}, {count == 1 ? m * n : batch, row, column});
+}
+
+void multiply(const Tensor& a, const Tensor& b, const Tensor& out, bool accumulate = false) {
+    const Tensor matrices = out.window(0, {a.size(0), out.size(-2), out.size(-1)});
+    kernels_for(out.device()).matmul(a.view(), b.view(), View{}, matrices.view(), accumulate);
+}
+
+// a [batch..., m, k] times b [batch..., k, n], the batches broadcast.
+struct Matmul {
+    static constexpr const char* kName = "matmul";
+    static constexpr CastClass kCast = CastClass::low;
+
+    static Shape with_tail(Shape batch, std::int64_t rows, std::int64_t columns) {
+        batch.push_back(rows), batch.push_back(columns);
+        return batch;
+    }
+    static Shape batch_of(const Tensor& x) {
+        Shape batch = x.shape();
+        batch.erase(-1), batch.erase(-1);
+        return batch;
+    }
+    static Tensor spread(const Tensor& x, const Shape& batch) {
+        return as_matrices(expanded(x, with_tail(batch, x.size(-2), x.size(-1))));
+    }
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor &a = in[0], &b = in[1];
+        if (a.dtype() != b.dtype() || !is_floating(a.dtype()))
+            fail("matmul: needs floating operands of one dtype, not {} and {}", a.str(), b.str());
+        const Shape batch = broadcast(batch_of(a), batch_of(b), kName);
+        Tensor y = Tensor::empty(with_tail(batch, a.size(-2), b.size(-1)), a.dtype(), a.device());
+        multiply(spread(a, batch), spread(b, batch), y);
+        ctx.save(a), ctx.save(b);
+        return y;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor a = ctx.saved(0), b = ctx.saved(1);
+        return {gradient(ctx, 0, a, g, transposed(b)), gradient(ctx, 1, b, transposed(a), g)};
+    }
+    static Tensor gradient(const Context& ctx, std::size_t i, const Tensor& x, const Tensor& left,
+                           const Tensor& right) {
+        if (!ctx.needs(i)) return {};
+        const Shape batch = broadcast(batch_of(left), batch_of(right), kName);
+        const Shape shape = with_tail(batch, x.size(-2), x.size(-1));
+        const bool direct = shape == x.shape();
+        const Dtype dtype = !direct || ctx.is_weight(i) ? sum_dtype(x.dtype()) : x.dtype();
+        Context::Slot slot{};
+        if (direct && ctx.is_weight(i))
+            slot = ctx.slot(i, shape, dtype, x.device());
+        else
+            slot.tensor = Tensor::empty(shape, dtype, x.device());
+        multiply(spread(left, batch), spread(right, batch), slot.tensor, slot.accumulate);
+        return direct ? slot.result() : reduced_to(slot.tensor, x.shape(), ctx.is_weight(i) ? dtype : x.dtype());
+    }
+};
+
+struct Linear {
+    static constexpr const char* kName = "linear";
+    static constexpr CastClass kCast = CastClass::low;
+    Shape x_shape;
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor &x = in[0], &w = in[1], &bias = in[2];
+        if (x.dtype() != w.dtype() || (bias && bias.dtype() != x.dtype()) || !is_floating(x.dtype()))
+            fail("linear: needs input, weight and bias of one floating dtype, not {}, {} and {}", x.str(), w.str(),
+                 bias.str());
+        x_shape = x.shape();
+        const Tensor rows = matrix(dense(x), w.size(1)), weight = as_matrices(transposed(w));
+        Shape shape = x_shape;
+        shape[-1] = w.size(0);
+        Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+        kernels_for(x.device())
+            .matmul(rows.view(), weight.view(), view_of(bias ? dense(bias) : bias), matrix(y, w.size(0)).view(), false);
+        ctx.save(rows), ctx.save(w);
+        return y;
+    }
+    Tensors backward(Context& ctx, const Tensor& gradient) {
+        Kernels& kernels = kernels_for(gradient.device());
+        const Tensor x = ctx.saved(0), w = ctx.saved(1);
+        const Tensor g = matrix(dense(gradient), w.size(0));
+        Tensors grads(3);
+        if (ctx.needs(0)) {
+            grads[0] = Tensor::empty(x_shape, x.dtype(), x.device());
+            kernels.matmul(g.view(), as_matrices(w).view(), View{}, matrix(grads[0], w.size(1)).view(), false);
+        }
+        // The product itself writes FP32, adding into the leaf: nothing is rounded to 16 bits on the way.
+        if (ctx.needs(1)) {
+            const Context::Slot slot = ctx.slot(1, w.shape(), sum_dtype(w.dtype()), w.device());
+            multiply(transposed(g), x, slot.tensor, slot.accumulate);
+            grads[1] = slot.result();
+        }
+        if (ctx.needs(2)) {
+            const Context::Slot slot = ctx.slot(2, {w.size(0)}, sum_dtype(w.dtype()), w.device());
+            kernels.sum({1, g.size(1), g.size(2)}, g.view(), slot.view(), 1.0, slot.accumulate);
+            grads[2] = slot.result();
+        }
+        return grads;
+    }
+    static Tensor matrix(const Tensor& x, std::int64_t columns) {
+        return x.window(0, {1, columns == 0 ? 0 : x.numel() / columns, columns});
+    }
+};
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+    const bool row = a.rank() == 1, column = b.rank() == 1;
+    if (a.rank() == 0 || b.rank() == 0 || a.size(-1) != b.size(column ? 0 : -2))
+        fail(
+            "matmul: shapes {} and {} do not multiply; the last size of the first must be the last but one of the "
+            "second",
+            a.shape().str(), b.shape().str());
+    const Tensor left = row ? unsqueeze(a, 0) : a, right = column ? unsqueeze(b, 1) : b;
+    if (left.rank() > 2 && right.rank() == 2) {  // one large product instead of a batch of small ones
+        Shape shape = left.shape();
+        shape[-1] = right.size(-1);
+        const Tensor y = apply(
+            Matmul{}, {reshape(left, {left.numel() / std::max<std::int64_t>(left.size(-1), 1), left.size(-1)}), right});
+        const Tensor whole = reshape(y, shape);
+        return column ? squeeze(whole, -1) : whole;
+    }
+    Tensor y = apply(Matmul{}, {left, right});
+    if (row) y = squeeze(y, -2);
+    return column ? squeeze(y, -1) : y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+    if (w.rank() != 2) fail("linear: the weight must be [out, in], not {}", w.shape().str());
+    if (x.rank() < 1 || x.size(-1) != w.size(1))
+        fail("linear: input {} for a weight {}; its last size must be {}", x.shape().str(), w.shape().str(), w.size(1));
+    if (bias && bias.shape() != Shape{w.size(0)})
+        fail("linear: bias {} for a weight {}; it must be [{}]", bias.shape().str(), w.shape().str(), w.size(0));
+    return apply(Linear{}, {x, w, bias});
+}
+
+}  // namespace invar::ops

@@ -1,0 +1,21 @@
+// Pooling over images [batch, height, width, channels].
+#pragma once
+
+#include "invar/core/tensor.h"
+#include "invar/ops/conv.h"
+
+namespace invar::ops {
+
+struct Pool2dOptions {
+    Pair kernel{2, 2};
+    Pair stride{0, 0};  // 0: the kernel's size
+    Pair padding{0, 0};
+};
+
+Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
+Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);  // padding counts, as in PyTorch
+// Windows that divide the input evenly among `out` results.
+Tensor adaptive_avg_pool2d(const Tensor& x, Pair out);
+Tensor adaptive_max_pool2d(const Tensor& x, Pair out);
+
+}  // namespace invar::ops

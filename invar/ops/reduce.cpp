@@ -1,0 +1,185 @@
+#include "invar/ops/reduce.h"
+
+#include "invar/core/error.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/shape.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+// Which dimensions a reduction takes away.
+struct Axes {
+    Shape from;
+    std::array<bool, kMaxRank> taken{};
+
+    Axes(const char* op, const Tensor& x, const std::vector<int>& dims) : from(x.shape()) {
+        if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
+        if (dims.empty()) taken.fill(true);
+        for (const int dim : dims) {
+            bool& flag = taken[std::size_t(from.axis(dim))];
+            if (flag) fail("{}: dimension {} of {} is named twice", op, dim, from.str());
+            flag = true;
+        }
+    }
+    std::int64_t count() const {
+        std::int64_t n = 1;
+        for (int i = 0; i < from.rank(); ++i) n *= taken[std::size_t(i)] ? from[i] : 1;
+        return n;
+    }
+    Shape kept(bool keepdim) const {  // the result's shape
+        Shape shape;
+        for (int i = 0; i < from.rank(); ++i) {
+            if (!taken[std::size_t(i)])
+                shape.push_back(from[i]);
+            else if (keepdim)
+                shape.push_back(1);
+        }
+        return shape;
+    }
+};
+
+// scale * the sum over the taken axes, in f32 (f64), all dimensions kept. Neighbouring axes are summed in one go.
+Tensor sum_over(const Axes& axes, const Tensor& x, double scale) {
+    Tensor total = dense(x);
+    const Dtype dtype = sum_dtype(x.dtype());
+    for (int end = axes.from.rank(); end > 0;) {
+        if (!axes.taken[std::size_t(end - 1)]) {
+            --end;
+            continue;
+        }
+        int begin = end - 1;
+        while (begin > 0 && axes.taken[std::size_t(begin - 1)]) --begin;
+        Span3 span;
+        Shape smaller = total.shape();
+        for (int i = 0; i < total.rank(); ++i) {
+            (i < begin ? span.outer : i < end ? span.n : span.inner) *= total.size(i);
+            if (i >= begin && i < end) smaller[i] = 1;
+        }
+        Tensor part = Tensor::empty(smaller, dtype, x.device());
+        kernels_for(x.device()).sum(span, total.view(), part.view(), scale, false);
+        scale = 1;
+        total = part;
+        end = begin;
+    }
+    if (total.dtype() == dtype && scale == 1) return total;
+    Tensor result = Tensor::empty_like(total, dtype);  // nothing to sum: a scalar
+    kernels_for(x.device()).unary(UnaryOp::Affine, total.view(), result.view(), {scale, 0});
+    return result;
+}
+
+Tensor finished(const Tensor& total, const Shape& shape, Dtype dtype) {
+    return (total.dtype() == dtype ? total : converted_to(total, dtype)).window(0, shape);
+}
+
+template <bool kMean>
+struct Sum {
+    static constexpr const char* kName = kMean ? "mean" : "sum";
+    static constexpr CastClass kCast = CastClass::fp32;
+    Axes axes;
+    bool keepdim;
+
+    double scale() const { return kMean ? 1.0 / double(axes.count()) : 1.0; }
+    Tensor forward(Context&, const Tensors& in) {
+        return finished(sum_over(axes, in[0], scale()), axes.kept(keepdim), in[0].dtype());
+    }
+    Tensors backward(Context&, const Tensor& g) {
+        const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), axes.from);
+        Tensor gx = Tensor::empty(axes.from, g.dtype(), g.device());
+        kernels_for(g.device()).unary(UnaryOp::Affine, spread.view(), gx.view(), {scale(), 0});
+        return {gx};
+    }
+};
+
+struct Var {
+    static constexpr const char* kName = "var";
+    static constexpr CastClass kCast = CastClass::fp32;
+    Axes axes;
+    bool unbiased, keepdim;
+
+    double scale() const { return 1.0 / double(axes.count() - (unbiased ? 1 : 0)); }
+    Tensor forward(Context& ctx, const Tensors& in) {
+        const Tensor& x = in[0];
+        const Tensor mean = sum_over(axes, x, 1.0 / double(axes.count()));
+        Tensor squares = Tensor::empty_like(x, sum_dtype(x.dtype()));
+        kernels_for(x.device())
+            .binary(BinaryOp::SquaredError, x.view(), expanded(mean, x.shape()).view(), squares.view(), {});
+        ctx.save(x), ctx.save(mean);
+        return finished(sum_over(axes, squares, scale()), axes.kept(keepdim), x.dtype());
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor x = ctx.saved(0), mean = expanded(ctx.saved(1), x.shape());
+        const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), x.shape());
+        Kernels& kernels = kernels_for(g.device());
+        Tensor deviation = Tensor::empty_like(x, sum_dtype(x.dtype())), gx = Tensor::empty_like(x);
+        kernels.binary(BinaryOp::Sub, x.view(), mean.view(), deviation.view(), {});
+        kernels.unary(UnaryOp::Affine, deviation.view(), deviation.view(), {2 * scale(), 0});
+        kernels.binary(BinaryOp::Mul, deviation.view(), spread.view(), gx.view(), {});
+        return {gx};
+    }
+};
+
+// The winners are known when this runs: its inputs are x and their i64 indices, one along the axis.
+struct Max {
+    static constexpr const char* kName = "max";
+    static constexpr CastClass kCast = CastClass::keep;
+    int axis;
+    Shape from;
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        Tensor y = Tensor::empty(in[1].shape(), in[0].dtype(), in[0].device());
+        kernels_for(y.device()).gather(span_of(from, axis), 1, dense(in[0]).view(), in[1].view(), y.view());
+        ctx.save(in[1]);
+        return y;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor index = ctx.saved(0);
+        Tensor gx = filled(from, g.dtype(), g.device(), 0);
+        kernels_for(g.device()).scatter_add(span_of(from, axis), 1, dense(g).view(), index.view(), gx.view());
+        return {gx, Tensor{}};
+    }
+};
+
+Tensor winners(const char* op, const Tensor& x, int axis) {
+    if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
+    if (x.numel() == 0) fail("{}: nothing to choose from in {}", op, x.str());
+    Shape shape = x.shape();
+    shape[axis] = 1;
+    Tensor index = Tensor::empty(shape, Dtype::i64, x.device());
+    kernels_for(x.device()).max(span_of(x.shape(), axis), dense(x).view(), View{}, index.view());
+    return index;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+    return apply(Sum<false>{Axes("sum", x, dims), keepdim}, {x});
+}
+
+Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+    return apply(Sum<true>{Axes("mean", x, dims), keepdim}, {x});
+}
+
+Tensor var(const Tensor& x, const std::vector<int>& dims, bool unbiased, bool keepdim) {
+    return apply(Var{Axes("var", x, dims), unbiased, keepdim}, {x});
+}
+
+MaxResult max(const Tensor& x, int dim, bool keepdim) {
+    const int axis = x.shape().axis(dim);
+    const Tensor index = winners("max", x, axis);
+    const Tensor values = apply(Max{axis, x.shape()}, {x, index});
+    return keepdim ? MaxResult{values, index} : MaxResult{squeeze(values, axis), squeeze(index, axis)};
+}
+
+Tensor max(const Tensor& x) {
+    return max(reshape(x, {-1}), 0).values;
+}
+
+Tensor argmax(const Tensor& x, int dim, bool keepdim) {
+    const int axis = x.shape().axis(dim);
+    const Tensor index = winners("argmax", x, axis);
+    return keepdim ? index : squeeze(index, axis);
+}
+
+}  // namespace invar::ops

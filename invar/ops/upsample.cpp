@@ -1,0 +1,55 @@
+#include "invar/ops/upsample.h"
+
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+struct Upsample {
+    static constexpr const char* kName = "upsample";
+    static constexpr CastClass kCast = CastClass::fp32;
+    UpsampleSpec spec;
+
+    Tensor forward(Context&, const Tensors& in) {
+        const Tensor x = dense(in[0]);
+        Tensor y = Tensor::empty({spec.batch, spec.out_h, spec.out_w, spec.channels}, x.dtype(), x.device());
+        kernels_for(x.device()).upsample(spec, x.view(), y.view());
+        return y;
+    }
+    Tensors backward(Context&, const Tensor& g) {
+        Tensor gx = Tensor::empty({spec.batch, spec.in_h, spec.in_w, spec.channels}, g.dtype(), g.device());
+        kernels_for(g.device()).upsample_backward(spec, dense(g).view(), gx.view());
+        return {gx};
+    }
+};
+
+}  // namespace
+
+Tensor upsample(const Tensor& x, Pair out, Interpolation mode, bool align_corners) {
+    if (x.rank() != 4 || !is_floating(x.dtype()))
+        fail("upsample: the input must be a floating [batch, height, width, channels], not {}", x.str());
+    if (out[0] < 1 || out[1] < 1 || x.size(1) < 1 || x.size(2) < 1)
+        fail("upsample: cannot make ({}, {}) out of {}", out[0], out[1], x.shape().str());
+    const bool bilinear = mode == Interpolation::bilinear;
+    if (align_corners && !bilinear)
+        fail<UsageError>("upsample: align_corners has no meaning for nearest; use bilinear");
+    return apply(Upsample{{x.size(0), x.size(1), x.size(2), x.size(3), out[0], out[1], bilinear, align_corners}}, {x});
+}
+
+Tensor upsample(const Tensor& x, double factor, Interpolation mode, bool align_corners) {
+    if (x.rank() != 4 || !(factor > 0))
+        fail("upsample: factor {} for {}; needs a positive factor and an image", factor, x.str());
+    const auto scaled = [&](int dim) {
+        const double size = std::floor(double(x.size(dim)) * factor);
+        if (size > 1 << 30) fail("upsample: factor {} makes {} too large", factor, x.shape().str());
+        return int(size);
+    };
+    return upsample(x, Pair{scaled(1), scaled(2)}, mode, align_corners);
+}
+
+}  // namespace invar::ops
