@@ -14,6 +14,7 @@ const std::vector<std::string> kFolders = {"core",   "io",   "kernels", "autogra
 namespace {
 
 constexpr int kMaxLines = 500;
+constexpr std::size_t kCommentLines = 2;
 
 std::vector<std::string> lines_of(std::string_view text) {
     std::vector<std::string> lines;
@@ -85,7 +86,7 @@ Findings check_header(std::string_view path, std::string_view text) {
     Findings findings;
     if (!is_header(path)) return findings;
     const std::vector<std::string> lines = lines_of(text);
-    for (std::size_t i = 0; i < 2; ++i)
+    for (std::size_t i = 0; i < kCommentLines; ++i)
         if (i >= lines.size() || !lines[i].starts_with("// ")) {
             findings.push_back(
                 {std::string(path), int(i) + 1, "a header opens with two comment lines that say what it is for"});
@@ -150,7 +151,7 @@ std::string without_comments_and_strings(std::string_view text) {
             end = std::min(text.find("*/", i + 2), text.size() - 2) + 2;
         } else if (rest.starts_with("R\"") && (i == 0 || !is_word(text[i - 1]))) {
             const std::size_t open = std::min(text.find('(', i), text.size() - 1);
-            const std::string close = ")" + std::string(text.substr(i + 2, open - i - 2)) + "\"";
+            const std::string close = fmt::format("){}\"", text.substr(i + 2, open - i - 2));
             const std::size_t found = text.find(close, open);
             end = found == std::string_view::npos ? text.size() : found + close.size();
         } else if (text[i] == '"' || (text[i] == '\'' && (i == 0 || !is_word(text[i - 1])))) {  // not 1'000'000
