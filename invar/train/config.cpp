@@ -30,9 +30,10 @@ void settle_data(DataConfig& data, const Origins& origins) {
     if (facts == std::end(kDataFacts)) return;
     const auto fill = [&](const std::string& key, std::int64_t& member, std::int64_t fact) {
         if (!origins.contains(key)) member = fact;
-        check<UsageError>(data.name == "synthetic" || member == fact,
-                          "{} = {} ({}): {} has {}; only data.name=synthetic can be given another", key, member,
-                          where(origins, key), data.name, fact);
+        check<UsageError>(
+            data.name == "synthetic" || member == fact,
+            "{} = {} ({}): {} has {}, and only synthetic can be given another; leave it out, or use data={}", key,
+            member, where(origins, key), data.name, fact, data.name);
     };
     fill("data.size", data.size, facts->size);
     fill("data.height", data.height, facts->height);

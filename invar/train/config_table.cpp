@@ -1,5 +1,7 @@
 #include "invar/train/config_table.h"
 
+#include <type_traits>
+
 #include "invar/core/error.h"
 
 namespace invar {
