@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/core/suggest.h"
 #include "invar/data/cifar.h"
 #include "invar/data/idx.h"
 #include "invar/data/synthetic.h"
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 5> kNames = {"fashion_mnist", "mnist", "cifar10", "cifar100", "synthetic"};
+const std::array<std::string, 5> kNames = {"fashion_mnist", "mnist", "cifar10", "cifar100", "synthetic"};
 
 // Where a data set's files may lie below the root, and how to get them.
 struct Source {
@@ -78,27 +78,13 @@ std::vector<fs::path> locate(const DatasetOptions& options, Split split) {
 ImageSet load(const DatasetOptions& options, Split split) {
     const std::vector<fs::path> paths = locate(options, split);
     if (!options.name.starts_with("cifar")) {
-        return parse_idx_images(read_file_bytes(paths[0]), paths[0].string(), read_file_bytes(paths[1]),
-                                paths[1].string(), 10);
+        const std::string images = read_data_file(paths[0]), labels = read_data_file(paths[1]);
+        return parse_idx_images(bytes_of(images), paths[0].string(), bytes_of(labels), paths[1].string(), 10);
     }
     const Cifar kind = options.name == "cifar10" ? Cifar::ten : Cifar::hundred;
     ImageSet set = empty_cifar(kind);
-    for (const fs::path& path : paths) append_cifar(set, read_file_bytes(path), path.string(), kind);
+    for (const fs::path& path : paths) append_cifar(set, bytes_of(read_data_file(path)), path.string(), kind);
     return set;
-}
-
-// How many letters must change to make one name from the other.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t(0));
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i + 1);
-        for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t replaced = diagonal + (a[i] != b[j]);
-            diagonal = std::exchange(row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, replaced}));
-        }
-    }
-    return row.back();
 }
 
 }  // namespace
@@ -119,18 +105,14 @@ std::string_view name_of(Split split) {
     return split == Split::train ? "train" : "test";
 }
 
-std::span<const std::string_view> dataset_names() {
+std::span<const std::string> dataset_names() {
     return kNames;
 }
 
 std::shared_ptr<Dataset> make_dataset(const DatasetOptions& options, Split split) {
-    if (std::find(kNames.begin(), kNames.end(), options.name) == kNames.end()) {
-        const auto nearest = std::min_element(kNames.begin(), kNames.end(), [&](auto a, auto b) {
-            return edit_distance(options.name, a) < edit_distance(options.name, b);
-        });
-        fail<UsageError>("unknown data set \"{}\"; did you mean \"{}\"? known: {}", options.name, *nearest,
-                         fmt::join(kNames, ", "));
-    }
+    const bool known = std::find(kNames.begin(), kNames.end(), options.name) != kNames.end();
+    check<UsageError>(known, "unknown data set '{}'{}; known: {}", options.name,
+                      known ? "" : did_you_mean(options.name, kNames), fmt::join(kNames, ", "));
     check<UsageError>(std::isfinite(options.mean), "data.mean is {}, expected a finite number", options.mean);
     check<UsageError>(std::isfinite(options.std) && options.std > 0, "data.std is {}, expected a number above 0",
                       options.std);

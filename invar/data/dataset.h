@@ -54,6 +54,6 @@ struct DatasetOptions {
 // Reads the whole split into memory. An unknown name, bad numbers or missing files are UsageErrors, files that do not
 // hold what they should are IoErrors.
 std::shared_ptr<Dataset> make_dataset(const DatasetOptions& options, Split split);
-std::span<const std::string_view> dataset_names();
+std::span<const std::string> dataset_names();
 
 }  // namespace invar

@@ -3,12 +3,11 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <system_error>
+#include <utility>
 
 #include "invar/core/error.h"
+#include "invar/io/file.h"
 
 namespace invar {
 
@@ -44,26 +43,13 @@ std::optional<std::filesystem::path> find_in(const std::filesystem::path& folder
 
 }  // namespace
 
-Bytes read_file_bytes(const std::filesystem::path& path) {
-    const std::string name = path.string();
+std::string read_data_file(const std::filesystem::path& path) {
     std::error_code error;
-    const bool regular = std::filesystem::is_regular_file(path, error);
-    check<IoError>(regular, "{}: not a file that can be read{}", name, error ? " (" + error.message() + ")" : "");
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(name.c_str(), "rb"), &std::fclose);
-    check<IoError>(file != nullptr, "{}: cannot be opened: {}", name, std::strerror(errno));
-
-    Bytes bytes;
-    std::size_t held = 0;
-    while (true) {
-        bytes.resize(grown(held, kMaxDataBytes + 1));
-        held += std::fread(bytes.data() + held, 1, bytes.size() - held, file.get());
-        check<IoError>(std::ferror(file.get()) == 0, "{}: cannot be read: {}", name, std::strerror(errno));
-        check<IoError>(held <= kMaxDataBytes, "{}: larger than {} bytes, the most a data file may hold", name,
-                       kMaxDataBytes);
-        if (held < bytes.size()) break;
-    }
-    bytes.resize(held);
-    return bytes;
+    const std::uintmax_t size = std::filesystem::file_size(path, error);
+    check<IoError>(!error, "{}: cannot be read: {}", path.string(), error.message());
+    check<IoError>(size <= kMaxDataBytes, "{}: {} bytes, more than the {} a data file may hold", path.string(), size,
+                   kMaxDataBytes);
+    return read_file(path);
 }
 
 bool is_gzip(std::span<const std::uint8_t> bytes) {

@@ -17,7 +17,10 @@ using Bytes = std::vector<std::uint8_t>;
 // No data file, packed or unpacked, may be larger.
 inline constexpr std::size_t kMaxDataBytes = std::size_t(2) << 30;
 
-Bytes read_file_bytes(const std::filesystem::path& path);
+std::string read_data_file(const std::filesystem::path& path);
+inline std::span<const std::uint8_t> bytes_of(const std::string& content) {
+    return {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()};
+}
 
 bool is_gzip(std::span<const std::uint8_t> bytes);
 // The first `limit` bytes of the unpacked data, or all of it, checksum verified, where it is shorter than that.

@@ -134,9 +134,9 @@ TEST(Dataset, SuggestsTheNearestKnownName) {
     DatasetOptions options;
     options.name = "fashionmnist";
     expect_error<UsageError>([&] { make_dataset(options, Split::train); },
-                             {"\"fashionmnist\"", "did you mean \"fashion_mnist\"", "cifar100", "synthetic"});
+                             {"'fashionmnist'", "did you mean 'fashion_mnist'", "cifar100", "synthetic"});
     options.name = "cifar-10";
-    expect_error<UsageError>([&] { make_dataset(options, Split::train); }, {"did you mean \"cifar10\""});
+    expect_error<UsageError>([&] { make_dataset(options, Split::train); }, {"did you mean 'cifar10'"});
 }
 
 TEST(Dataset, RefusesBadNumbers) {
