@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "invar/autograd/node.h"
+#include "invar/kernels/kernels.h"
 #include "invar/ops/ops.h"
 
 namespace invar {

@@ -148,7 +148,7 @@ Tensor Sequential::forward(const Tensor& x) {
     return y;
 }
 
-void override_precision(Module& model, const std::map<std::string, std::string>& overrides) {
+void override_precision(Module& model, std::span<const std::pair<std::string, std::string>> overrides) {
     const auto modules = model.modules();
     for (const auto& [pattern, text] : overrides) {
         const Precision precision = Precision::parse(text);

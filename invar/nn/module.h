@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,8 +93,8 @@ class Sequential : public Module {
     std::vector<Module*> blocks_;
 };
 
-// Gives every module whose path matches a pattern ("fc2", "conv*", "layers.*.attn") its own precision. Throws a
-// UsageError for a pattern that matches nothing.
-void override_precision(Module& model, const std::map<std::string, std::string>& overrides);
+// Gives every module whose path matches a pattern ("fc2", "conv*", "layers.*.attn") its own precision; a later match
+// wins. Throws a UsageError for a pattern that matches nothing.
+void override_precision(Module& model, std::span<const std::pair<std::string, std::string>> overrides);
 
 }  // namespace invar

@@ -87,15 +87,18 @@ StateDict Optimizer::state_dict() const {
     return state;
 }
 
-void Optimizer::load_state_dict(const StateDict& state) {
-    StateDict own = state_dict();
-    for (const auto& [name, target] : own) {
+void Optimizer::check_state_dict(const StateDict& state) const {
+    for (const auto& [name, target] : state_dict()) {
         const auto found = state.find(name);
         check(found != state.end(), "the optimizer state lacks {}: it was saved by another optimizer or for another model", name);
         check(found->second.shape() == target.shape(), "the optimizer state of {} has shape {}, expected {}", name,
               found->second.shape().str(), target.shape().str());
     }
-    for (const auto& [name, target] : own) kernels().copy(state.at(name).view(), target.view());
+}
+
+void Optimizer::load_state_dict(const StateDict& state) {
+    check_state_dict(state);
+    for (const auto& [name, target] : state_dict()) kernels().copy(state.at(name).view(), target.view());
 }
 
 double clip_grad_norm(Optimizer& optimizer, double max_norm) {

@@ -42,6 +42,7 @@ class Optimizer {
     // The moments by PyTorch's names: "exp_avg.conv1.weight", "momentum_buffer.fc.bias".
     StateDict state_dict() const;
     void load_state_dict(const StateDict& state);
+    void check_state_dict(const StateDict& state) const;  // throws where it would not load
 
   private:
     std::vector<std::string> moment_names() const;

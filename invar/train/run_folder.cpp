@@ -1,0 +1,85 @@
+#include "invar/train/run_folder.h"
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Lines after `step` were written by the part of the run that is about to be repeated.
+void drop_lines_after(const fs::path& path, std::int64_t step) {
+    if (!fs::exists(path)) return;
+    std::string kept;
+    for (const nlohmann::json& line : read_jsonl(path))
+        if (line.value("step", std::int64_t(0)) <= step) kept += line.dump() + "\n";
+    write_file_atomically(path, kept);
+}
+
+fs::path prepared(const fs::path& folder) {
+    make_folders(folder);
+    return folder;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, const Config& config, std::optional<std::int64_t> resumed_at)
+    : path_(prepared(path)),
+      lock_(path_),
+      checkpoints_(prepared(checkpoints_of(path_)), int(config.trainer.keep_checkpoints)),
+      metrics_([&] {
+          if (resumed_at) drop_lines_after(path_ / "metrics.jsonl", *resumed_at);
+          return path_ / "metrics.jsonl";
+      }()),
+      events_(config.logger.tensorboard ? std::make_unique<EventFile>(path_, resumed_at) : nullptr) {
+    write_file_atomically(config_of(path_), to_yaml(config));
+}
+
+RunFolder RunFolder::create(const Config& config) {
+    const fs::path wanted = fs::path(config.output_dir) / config.exp_name;
+    fs::path path = wanted;
+    std::error_code ignored;
+    for (int i = 2; fs::exists(path, ignored); ++i) path = wanted.string() + "_" + std::to_string(i);
+    return RunFolder(path, config, {});
+}
+
+RunFolder RunFolder::reopen(const fs::path& folder, const Config& config, std::int64_t step) { return RunFolder(folder, config, step); }
+
+JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int64_t total) {
+    JsonLine line;
+    for (int i = 0; i < kPurposes; ++i) line.add(name_of(Purpose(i)), bytes[std::size_t(i)]);
+    return line.add("total", total);
+}
+
+void RunFolder::log(const StepMetrics& m) {
+    JsonLine line;
+    line.add("step", m.step).add("epoch", m.epoch).add("loss", float(m.loss)).add("lr", m.lr).add("grad_norm", float(m.grad_norm));
+    line.add("scale", m.scale).add("growth_tracker", m.growth_tracker).add("skipped", m.skipped).add("skipped_now", m.skipped_now);
+    line.add("samples_per_s", m.samples_per_s).add("memory", memory_line(m.memory.peak, m.memory.peak_total));
+    metrics_.write(line);
+    if (!events_) return;
+    events_->scalar("train/loss", m.step, m.loss);
+    events_->scalar("train/lr", m.step, m.lr);
+    events_->scalar("train/grad_norm", m.step, m.grad_norm);
+    events_->scalar("amp/scale", m.step, m.scale);
+    events_->scalar("amp/skipped_steps", m.step, double(m.skipped));
+    events_->scalar("speed/samples_per_s", m.step, m.samples_per_s);
+    events_->scalar("memory/peak_bytes", m.step, double(m.memory.peak_total));
+}
+
+void RunFolder::log(const ValidationMetrics& m) {
+    metrics_.write(JsonLine().add("step", m.step).add("epoch", m.epoch).add("val_loss", m.loss).add("val_accuracy", m.accuracy));
+    if (!events_) return;
+    events_->scalar("val/loss", m.step, m.loss);
+    events_->scalar("val/accuracy", m.step, m.accuracy);
+}
+
+void RunFolder::write_summary(const JsonLine& summary) const { write_file_atomically(path_ / "summary.json", summary.text() + "\n"); }
+
+void RunFolder::flush() {
+    metrics_.sync();
+    if (events_) events_->flush();
+}
+
+}  // namespace invar

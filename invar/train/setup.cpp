@@ -1,0 +1,140 @@
+#include "invar/train/setup.h"
+
+#include <limits>
+
+#include "invar/core/error.h"
+#include "invar/io/safetensors.h"
+
+namespace invar {
+
+namespace {
+
+// Dropout draws from a sequence of its own, so that it does not depend on how the weights came to be.
+constexpr std::uint64_t kDropoutStream = 0x9e3779b97f4a7c15u;
+
+ScalerOptions scaler_options(const ScalerConfig& c, bool enabled) {
+    ScalerOptions options;
+    options.init_scale = c.init_scale;
+    options.spec.enabled = enabled;
+    options.spec.dynamic = c.dynamic;
+    options.spec.growth_factor = float(c.growth_factor);
+    options.spec.backoff_factor = float(c.backoff_factor);
+    options.spec.growth_interval = int(c.growth_interval);
+    options.spec.min_scale = float(c.min_scale);
+    options.spec.max_scale = float(c.max_scale);
+    options.spec.hysteresis = int(c.hysteresis);
+    options.spec.consecutive_hysteresis = c.consecutive_hysteresis;
+    return options;
+}
+
+OptimizerSpec optimizer_spec(const OptimizerConfig& c) {
+    OptimizerSpec spec;
+    spec.kind = parse_optimizer(c.name);
+    spec.lr = float(c.lr);
+    spec.weight_decay = float(c.weight_decay);
+    spec.momentum = float(c.momentum);
+    spec.nesterov = c.nesterov;
+    spec.beta1 = float(c.betas[0]);
+    spec.beta2 = float(c.betas[1]);
+    spec.eps = float(c.eps);
+    return spec;
+}
+
+ScheduleSpec schedule_spec(const SchedulerConfig& c, double lr, std::int64_t total_steps) {
+    ScheduleSpec spec;
+    spec.kind = parse_schedule(c.name);
+    spec.warmup_steps = c.warmup_steps;
+    spec.total_steps = total_steps;
+    spec.step_size = c.step_size;
+    spec.gamma = c.gamma;
+    spec.final_factor = lr > 0 ? c.min_lr / lr : 0.0;
+    spec.rise = c.pct_start;
+    spec.start_div = c.div_factor;
+    spec.final_div = c.final_div_factor;
+    return spec;
+}
+
+ClipSpec clip_spec(const TrainerConfig& c) {
+    if (c.gradient_clip_val == 0) return {};
+    return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(c.gradient_clip_val)};
+}
+
+std::unique_ptr<Loader> make_loader(const Config& config, Split split) {
+    std::shared_ptr<Dataset> data = make_dataset(dataset_options(config), split);
+    LoaderOptions options;
+    options.batch_size = config.data.batch_size;
+    options.num_workers = int(config.data.num_workers);
+    options.seed = std::uint64_t(config.seed);
+    options.shuffle = split == Split::train && config.data.shuffle;
+    options.drop_last = split == Split::train && config.data.drop_last;
+    if (split == Split::test) options.batch_size = std::min(options.batch_size, data->size());
+    const std::int64_t batches = Loader(data, options).batches_per_epoch();
+    options.limit = (split == Split::train ? config.trainer.limit_train_batches : config.trainer.limit_val_batches).among(batches);
+    return std::make_unique<Loader>(data, options);
+}
+
+void check_data_fits(const Config& config, const Dataset& data) {
+    const ModelOptions model = model_options(config);
+    const Shape expected{model.height, model.width, model.channels};
+    check<UsageError>(data.sample_shape() == expected, "data.height, data.width and data.channels say {}, but {} has images of {}; set them to those",
+                      expected.str(), data.name(), data.sample_shape().str());
+    check<UsageError>(data.classes() <= model.classes, "model.classes is {}, but {} has {} classes; set model.classes={}", model.classes,
+                      data.name(), data.classes(), data.classes());
+}
+
+}  // namespace
+
+DatasetOptions dataset_options(const Config& config) {
+    const DataConfig& c = config.data;
+    return {c.name, c.root, c.mean, c.std, c.size, c.height, c.width, c.channels, c.classes, std::uint64_t(config.seed)};
+}
+
+ModelOptions model_options(const Config& config) {
+    ModelOptions options;
+    options.name = config.model.name;
+    options.height = config.data.height;
+    options.width = config.data.width;
+    options.channels = config.data.channels;
+    options.classes = config.model.classes;
+    options.dropout = config.model.dropout;
+    if (!config.model.hidden.empty()) options.hidden = config.model.hidden;
+    return options;
+}
+
+std::unique_ptr<Module> make_initial_model(const Config& config) {
+    default_generator().set_state({std::uint64_t(config.seed), 0});
+    std::unique_ptr<Module> model = make_model(model_options(config));
+    if (!config.init_from.empty()) {
+        const StateDict weights = load_safetensors(config.init_from).tensors;
+        try {
+            model->load_state_dict(weights);
+        } catch (const Error& error) {
+            fail<UsageError>("init_from={}: {}", config.init_from, error.what());
+        }
+    }
+    override_precision(*model, config.trainer.precision_overrides);
+    if (config.trainer.grad_ckpt)
+        for (Module* block : model->checkpoint_blocks()) block->set_checkpointed(true);
+    default_generator().set_state({std::uint64_t(config.seed) ^ kDropoutStream, 0});
+    return model;
+}
+
+Setup::Setup(const Config& config)
+    : precision(config.trainer.resolved_precision()), device(Device::parse(config.trainer.device)), clip(clip_spec(config.trainer)),
+      accumulate(config.trainer.accumulate_grad_batches) {
+    precision.require(device);
+    set_threads(int(config.trainer.threads));
+    train_data = make_loader(config, Split::train);
+    test_data = make_loader(config, Split::test);
+    check_data_fits(config, train_data->dataset());
+    check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
+    model = make_initial_model(config);
+    optimizer = std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
+    scaler = std::make_unique<GradScaler>(scaler_options(config.scaler, config.scaler.enabled && precision.needs_scaler()), device);
+    steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
+    total_steps = steps_per_epoch * config.trainer.max_epochs;
+    if (config.trainer.max_steps >= 0) total_steps = std::min(total_steps, config.trainer.max_steps);
+    optimizer->set_schedule(schedule_spec(config.scheduler, config.optimizer.lr, total_steps));
+}
+
+}  // namespace invar

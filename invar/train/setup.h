@@ -1,0 +1,36 @@
+// From a configuration to the parts of a run: data, model, optimizer, scaler. Everything random in it follows the seed.
+#pragma once
+
+#include <memory>
+
+#include "invar/data/loader.h"
+#include "invar/models/models.h"
+#include "invar/optim/grad_scaler.h"
+#include "invar/train/config.h"
+
+namespace invar {
+
+DatasetOptions dataset_options(const Config& config);
+ModelOptions model_options(const Config& config);
+
+// The model with its initial weights: drawn by the seed, or read from init_from.
+std::unique_ptr<Module> make_initial_model(const Config& config);
+
+// What a run trains with. Made once; lives until the run ends.
+struct Setup {
+    explicit Setup(const Config& config);
+
+    Precision precision;
+    Device device;
+    std::unique_ptr<Module> model;
+    std::unique_ptr<Optimizer> optimizer;
+    std::unique_ptr<GradScaler> scaler;
+    std::unique_ptr<Loader> train_data;
+    std::unique_ptr<Loader> test_data;
+    ClipSpec clip;
+    std::int64_t accumulate = 1;
+    std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
+    std::int64_t total_steps = 0;
+};
+
+}  // namespace invar

@@ -1,0 +1,67 @@
+#include "invar/train/snapshot.h"
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.";
+
+StateDict with_prefix_removed(const TensorMap& tensors, std::string_view prefix) {
+    StateDict part;
+    for (const auto& [name, tensor] : tensors)
+        if (name.starts_with(prefix)) part.emplace(name.substr(prefix.size()), tensor);
+    return part;
+}
+
+nlohmann::json step_to_json(const StepState& s) {
+    return {{"taken", s.taken}, {"skipped", s.skipped}, {"skipped_in_a_row", s.skipped_in_a_row}};
+}
+
+}  // namespace
+
+StateDict model_weights(const Checkpoint& checkpoint) { return with_prefix_removed(checkpoint.tensors, kModel); }
+
+Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml) {
+    Checkpoint checkpoint;
+    for (const auto& [name, tensor] : setup.model->state_dict()) checkpoint.tensors.emplace(std::string(kModel) + name, tensor);
+    for (const auto& [name, tensor] : setup.optimizer->state_dict()) checkpoint.tensors.emplace(std::string(kOptimizer) + name, tensor);
+    const RngState rng = default_generator().state();
+    checkpoint.state = {{"progress", {{"step", progress.step}, {"epoch", progress.epoch}, {"batch", progress.batch}}},
+                        {"optimizer", step_to_json(setup.optimizer->state())},
+                        {"scaler", setup.scaler->state_dict()},
+                        {"rng", {{"seed", rng.seed}, {"offset", rng.offset}}},
+                        {"precision", setup.precision.name()},
+                        {"config", config_yaml}};
+    return checkpoint;
+}
+
+Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {
+    try {
+        const nlohmann::json& state = checkpoint.state;
+        Progress progress;
+        progress.step = state.at("progress").at("step");
+        progress.epoch = state.at("progress").at("epoch");
+        progress.batch = state.at("progress").at("batch");
+        StepState steps;
+        steps.taken = state.at("optimizer").at("taken");
+        steps.skipped = state.at("optimizer").at("skipped");
+        steps.skipped_in_a_row = state.at("optimizer").at("skipped_in_a_row");
+        const RngState rng{state.at("rng").at("seed"), state.at("rng").at("offset")};
+        const auto scaler = state.at("scaler").get<std::map<std::string, double>>();
+        check(progress.step >= 0 && progress.epoch >= 0 && progress.batch >= 0 && steps.taken >= 0, "it holds negative counts");
+
+        setup.optimizer->check_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
+        setup.model->load_state_dict(model_weights(checkpoint));
+        setup.optimizer->load_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
+        setup.optimizer->set_state(steps);
+        setup.scaler->load_state_dict(scaler);
+        default_generator().set_state(rng);
+        return progress;
+    } catch (const nlohmann::json::exception&) {
+        fail("the checkpoint's state lacks what a run needs to go on; it was written by something else");
+    }
+}
+
+}  // namespace invar

@@ -1,0 +1,21 @@
+// A run's complete state as a checkpoint, and back: weights, optimizer, scaler, schedule, RNG, data position.
+#pragma once
+
+#include "invar/io/checkpoint.h"
+#include "invar/train/setup.h"
+
+namespace invar {
+
+struct Progress {
+    std::int64_t step = 0;   // optimizer steps tried, skipped ones included
+    std::int64_t epoch = 0;  // the one being trained
+    std::int64_t batch = 0;  // batches of it that are done
+};
+
+Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml);
+// Throws without having changed anything where the checkpoint is of another model or optimizer.
+Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint);
+// The weights alone.
+StateDict model_weights(const Checkpoint& checkpoint);
+
+}  // namespace invar

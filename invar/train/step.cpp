@@ -1,0 +1,58 @@
+#include "invar/train/step.h"
+
+#include "invar/amp/autocast.h"
+#include "invar/autograd/node.h"
+#include "invar/ops/ops.h"
+
+namespace invar {
+
+Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision, const ClipSpec& clip,
+                     std::span<const Batch> group) {
+    std::int64_t samples = 0;
+    for (const Batch& batch : group) samples += batch.size;
+
+    optimizer.zero_grad();
+    Tensor mean_loss;
+    for (const Batch& batch : group) {
+        Tensor loss;
+        {
+            const Autocast cast(precision);
+            loss = ops::cross_entropy(model(batch.x), batch.y);
+        }
+        // Each batch counts by its size: the gradient is that of one large batch, also when the last one is smaller.
+        if (group.size() > 1) loss = loss * (double(batch.size) / double(samples));
+        backward(scaler.scale(loss));  // gradients land in FP32, in the flat store
+        const NoGrad no_grad;
+        mean_loss = mean_loss ? mean_loss + loss.detach() : loss.detach();
+    }
+    scaler.step(optimizer, clip);  // one pass: unscale, clip, update, write shadow; nothing at all on overflow
+    scaler.update();
+    return mean_loss;
+}
+
+Evaluation evaluate(Module& model, Loader& data, const Precision& precision) {
+    const NoGrad no_grad;
+    const Autocast cast(precision);
+    const bool was_training = model.training();
+    model.eval();
+    Evaluation result;
+    double loss = 0.0;
+    std::int64_t right = 0;
+    data.start_epoch(0);
+    while (std::optional<Batch> batch = data.next()) {
+        const Tensor logits = model(batch->x);
+        loss += ops::cross_entropy(logits, batch->y, {.reduction = ops::Reduction::sum}).item();
+        const std::vector<std::int64_t> guesses = ops::argmax(logits, -1).to_vector<std::int64_t>();
+        const std::int64_t* labels = batch->y.data<std::int64_t>();
+        for (std::size_t i = 0; i < guesses.size(); ++i) right += guesses[i] == labels[i];
+        result.samples += batch->size;
+    }
+    model.train(was_training);
+    if (result.samples > 0) {
+        result.loss = loss / double(result.samples);
+        result.accuracy = double(right) / double(result.samples);
+    }
+    return result;
+}
+
+}  // namespace invar
