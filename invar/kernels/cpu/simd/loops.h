@@ -60,6 +60,17 @@ std::vector<C> load_vector(const View& view) {
 
 inline constexpr int kLanes = 32;
 
+// Joins lanes pair by pair, halving their number until one is left.
+template <int kCount, class C, class Join>
+C fold(C* lanes, const Join& join) {
+    if constexpr (kCount == 1) {
+        return lanes[0];
+    } else {
+        for (int k = 0; k < kCount / 2; ++k) lanes[k] = join(lanes[k], lanes[k + kCount / 2]);
+        return fold<kCount / 2>(lanes, join);
+    }
+}
+
 // The sum over i < n of term(i). Each lane adds few terms before the total, in double, takes over.
 template <class C, class Term>
 double lane_sum(std::int64_t n, const Term& term) {
@@ -71,9 +82,7 @@ double lane_sum(std::int64_t n, const Term& term) {
         for (; i + kLanes <= end; i += kLanes)
             for (int k = 0; k < kLanes; ++k) lanes[k] += term(i + k);
         for (int k = 0; i < end; ++i, ++k) lanes[k] += term(i);
-        for (int width = kLanes / 2; width > 0; width /= 2)
-            for (int k = 0; k < width; ++k) lanes[k] += lanes[k + width];
-        total += double(lanes[0]);
+        total += double(fold<kLanes>(lanes, [](C a, C b) { return a + b; }));
     }
     return total;
 }
@@ -94,7 +103,7 @@ C lane_max(const C* x, std::int64_t n) {
         std::copy_n(x, kLanes, lanes);
         for (i = kLanes; i + kLanes <= n; i += kLanes)
             for (int k = 0; k < kLanes; ++k) lanes[k] = beats(x[i + k], lanes[k]) ? x[i + k] : lanes[k];
-        for (int k = 0; k < kLanes; ++k) best = beats(lanes[k], best) ? lanes[k] : best;
+        best = fold<kLanes>(lanes, [](C a, C b) { return beats(b, a) ? b : a; });
     }
     for (; i < n; ++i) best = beats(x[i], best) ? x[i] : best;
     return best;

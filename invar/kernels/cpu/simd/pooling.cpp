@@ -104,6 +104,34 @@ void gather_row(const PoolSpec& s, const View& gx, std::int64_t row, Range rows,
     }
 }
 
+// Windows that do not overlap, the common case: gradients are moved, not added, so that T only has to have their size.
+template <class T>
+void move_gradients(const PoolSpec& s, const View& gy, const View& winners, const View& gx,
+                    const std::vector<Range>& rows, const std::vector<Range>& columns) {
+    parallel_for(s.batch * s.in_h, inputs(s), [&](std::int64_t row) {
+        const std::int64_t h = row % s.in_h;
+        const Range r = rows[std::size_t(h)];
+        for (std::int64_t w = 0; w < s.in_w; ++w) {
+            const Range c = columns[std::size_t(w)];
+            T* __restrict to = gx.as<T>() + (row * s.in_w + w) * s.channels;
+            if (r.begin == r.end || c.begin == c.end) {
+                std::fill_n(to, s.channels, T(0));
+                continue;
+            }
+            const std::int64_t from = ((row / s.in_h * s.out_h + r.begin) * s.out_w + c.begin) * s.channels;
+            const T* __restrict g = gy.as<const T>() + from;
+            const std::int32_t* __restrict winner = winners.as<const std::int32_t>() + from;
+            const std::int32_t at = std::int32_t(h * s.in_w + w);
+            // A mask rather than a choice: compilers vectorise it for every size of T.
+            for (std::int64_t i = 0; i < s.channels; ++i) to[i] = T(g[i] & T(-std::int32_t(winner[i] == at)));
+        }
+    });
+}
+
+bool overlap(const std::vector<Range>& covers) {
+    return std::any_of(covers.begin(), covers.end(), [](Range r) { return r.end - r.begin > 1; });
+}
+
 }  // namespace
 
 void CpuKernels::max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) {
@@ -116,6 +144,16 @@ void CpuKernels::max_pool(const PoolSpec& spec, const View& x, const View& y, co
 void CpuKernels::max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx) {
     const auto rows = covers(spec.in_h, spec.out_h, [&](std::int64_t i) { return spec.rows(i); });
     const auto columns = covers(spec.in_w, spec.out_w, [&](std::int64_t i) { return spec.columns(i); });
+    if (gy.dtype == gx.dtype && !overlap(rows) && !overlap(columns)) {
+        switch (size_of(gx.dtype)) {
+            case 8:
+                return move_gradients<std::uint64_t>(spec, gy, winners, gx, rows, columns);
+            case 4:
+                return move_gradients<std::uint32_t>(spec, gy, winners, gx, rows, columns);
+            case 2:
+                return move_gradients<std::uint16_t>(spec, gy, winners, gx, rows, columns);
+        }
+    }
     compute_as(gx.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
         parallel_for(spec.batch * spec.in_h, inputs(spec), [&](std::int64_t row) {

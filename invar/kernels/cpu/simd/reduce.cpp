@@ -83,16 +83,17 @@ void sum_columns(const Span3& span, const View& x, const View& y, double scale, 
 template <class C>
 void max_row(const Span3& span, const View& x, const View& y, const View& index, std::int64_t row) {
     C buffer[kBlock], best = 0;
-    std::int64_t at = -1;
+    std::int64_t at = 0;
     for (std::int64_t begin = 0; begin < span.n; begin += kBlock) {
         const std::int64_t count = std::min(kBlock, span.n - begin);
         const C* v = load(byte_at(x.data, x.dtype, row * span.n + begin), x.dtype, 1, count, buffer);
         const C largest = lane_max(v, count);
-        if (at >= 0 && !beats(largest, best)) continue;
+        if (begin > 0 && !beats(largest, best)) continue;
         best = largest;
-        std::int64_t i = 0;
-        while (!(v[i] == largest) && v[i] == v[i]) ++i;  // stops at NaN too, which is then the largest
-        at = begin + i;
+        if (index) {
+            at = begin;
+            for (const C* i = v; !(*i == largest) && *i == *i; ++i) ++at;  // stops at NaN, which is then the largest
+        }
         if (best != best) break;
     }
     if (y) store(&best, byte_at(y.data, y.dtype, row), y.dtype, 1, 1);
