@@ -1,6 +1,6 @@
 // From a key as somebody wrote it to the field it means.
 #include <algorithm>
-#include <set>
+#include <unordered_map>
 
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
@@ -37,25 +37,36 @@ bool is_below(std::string_view key, std::string_view top) {
     return key.starts_with(top) && (key.size() == top.size() || key[top.size()] == '.');
 }
 
+// By full key and by alias; nullptr when there is none.
+const Field* lookup(const std::string& key) {
+    static const std::unordered_map<std::string, const Field*> by_key = [] {
+        std::unordered_map<std::string, const Field*> index;
+        for (const Field& field : config_fields()) {
+            index.emplace(field.key, &field);
+            for (const std::string& alias : field.aliases) index.emplace(alias, &field);
+        }
+        return index;
+    }();
+    const auto found = by_key.find(key);
+    return found == by_key.end() ? nullptr : found->second;
+}
+
 // A full key, an alias, or an entry of a map.
 Target find_exact(const std::string& key) {
-    for (const Field& field : config_fields()) {
-        if (field.key == key) return {&field, ""};
-        if (std::find(field.aliases.begin(), field.aliases.end(), key) != field.aliases.end()) return {&field, ""};
+    if (const Field* field = lookup(key)) return {field, ""};
+    for (const Field& field : config_fields())
         if (field.is_map && key.size() > field.key.size() + 1 && is_below(key, field.key))
             return {&field, key.substr(field.key.size() + 1)};
-    }
     return {};
 }
 
-// A key without its section: the trainer's, or the only one of that name.
+// A key without its section, when it is the only one of that name.
 Target find_bare(const std::string& key, const std::string& origin) {
     std::vector<const Field*> found;
     for (const Field& field : config_fields()) {
         if (field.is_map && key.size() > field.leaf.size() + 1 && is_below(key, field.leaf))
             return {&field, key.substr(field.leaf.size() + 1)};
         if (field.leaf != key) continue;
-        if (field.section == "trainer") return {&field, ""};
         found.push_back(&field);
     }
     if (found.empty()) return {};
@@ -148,10 +159,7 @@ std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, co
 
 void apply(const std::vector<Setting>& settings, Config& config, Origins& origins) {
     for (const Setting& setting : settings) {
-        const std::vector<Field>& fields = config_fields();
-        const auto field =
-            std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.key == setting.key; });
-        field->set(config, setting);
+        lookup(setting.key)->set(config, setting);
         if (setting.value.kind == YamlNode::Kind::null) {
             origins.erase(setting.key);
         } else {
