@@ -77,14 +77,14 @@ Tensor BatchNorm::forward(const Tensor& x) {
 
 LayerNorm::LayerNorm(std::int64_t size, double eps)
     : weight(add_parameter("weight", filled({size}, 1.0))), bias(add_parameter("bias", filled({size}, 0.0))), eps_(eps) {}
-Tensor LayerNorm::forward(const Tensor& x) { return ops::layer_norm(x, weight.value, bias.value, eps_); }
+Tensor LayerNorm::forward(const Tensor& x) { return ops::layer_norm(x, weight.value.shape(), weight.value, bias.value, eps_); }
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps)
     : weight(add_parameter("weight", filled({channels}, 1.0))),
       bias(add_parameter("bias", filled({channels}, 0.0))),
       groups_(groups),
       eps_(eps) {}
-Tensor GroupNorm::forward(const Tensor& x) { return ops::group_norm(x, groups_, weight.value, bias.value, eps_); }
+Tensor GroupNorm::forward(const Tensor& x) { return ops::group_norm(x, int(groups_), weight.value, bias.value, eps_); }
 
 Embedding::Embedding(std::int64_t count, std::int64_t size) : weight([&]() -> Parameter& {
     const PurposeScope purpose(Purpose::weights);

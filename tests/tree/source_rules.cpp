@@ -14,7 +14,6 @@ const std::vector<std::string> kFolders = {"core",   "io",   "kernels", "autogra
 namespace {
 
 constexpr int kMaxLines = 500;
-constexpr std::size_t kCommentLines = 2;
 
 std::vector<std::string> lines_of(std::string_view text) {
     std::vector<std::string> lines;
@@ -86,12 +85,8 @@ Findings check_header(std::string_view path, std::string_view text) {
     Findings findings;
     if (!is_header(path)) return findings;
     const std::vector<std::string> lines = lines_of(text);
-    for (std::size_t i = 0; i < kCommentLines; ++i)
-        if (i >= lines.size() || !lines[i].starts_with("// ")) {
-            findings.push_back(
-                {std::string(path), int(i) + 1, "a header opens with two comment lines that say what it is for"});
-            break;
-        }
+    if (lines.empty() || !lines[0].starts_with("// "))
+        findings.push_back({std::string(path), 1, "a header opens with a comment that says what it is for"});
     if (std::find(lines.begin(), lines.end(), "#pragma once") == lines.end())
         findings.push_back({std::string(path), 1, "#pragma once is missing"});
     return findings;
