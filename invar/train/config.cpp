@@ -47,7 +47,7 @@ void settle_model(ModelConfig& model, const DataConfig& data, const Origins& ori
     check<UsageError>(model.classes >= data.classes,
                       "model.classes = {} ({}): the data has {} classes; use at least that", model.classes,
                       where(origins, "model.classes"), data.classes);
-    if (!origins.contains("model.hidden") && model.name == "mlp") model.hidden = {512};
+    if (model.name == "mlp" && model.hidden.empty()) model.hidden = {512};
     check<UsageError>(model.name == "mlp" || model.hidden.empty(),
                       "model.hidden ({}): belongs to the mlp, and the model is {}; use model.hidden=[] or model=mlp",
                       where(origins, "model.hidden"), model.name);

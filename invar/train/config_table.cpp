@@ -165,7 +165,7 @@ std::vector<Field> make_fields() {
     Section(
         fields, "model", [](auto& c) -> auto& { return c.model; })
         .row("name", &M::name, one_of({"mlp", "convnet"}), "Which network.")
-        .row("hidden", &M::hidden, within(1, 1 << 20), "Widths of the mlp's hidden layers: [512] unless set.")
+        .row("hidden", &M::hidden, within(1, 1 << 20), "Widths of the mlp's hidden layers; [] is its own, [512].")
         .row("classes", &M::classes, within(1, 1 << 20), "Outputs; those of the data unless set.")
         .row("dropout", &M::dropout,
              custom("from 0 to below 1, or -1", [](double v) { return v == -1 || (v >= 0 && v < 1); }),

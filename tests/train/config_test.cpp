@@ -306,6 +306,7 @@ TEST(Config, FillsInWhatTheDataSetDecides) {
     EXPECT_EQ(with({"data=synthetic", "data.classes=4", "data.height=8"}).model.classes, 4);
     EXPECT_EQ(load_config("synthetic", {"data=cifar100"}, kShipped).data, with({"data=cifar100"}).data);
     EXPECT_EQ(with({"model.name=mlp"}).model.hidden, (std::vector<std::int64_t>{512}));
+    EXPECT_EQ(with({"model=convnet", "model.name=mlp"}).model.hidden, (std::vector<std::int64_t>{512}));
     EXPECT_TRUE(says(refusal_of("data.height=64"), {"data.height = 64", "command line", "synthetic"}));
     EXPECT_TRUE(says(refusal_of("model.classes=3"), {"model.classes = 3", "10 classes"}));
     EXPECT_TRUE(says(refusal_of("model.hidden=[64]"), {"model.hidden", "mlp"}));
