@@ -57,10 +57,14 @@ struct Binary {
             a = expanded(ctx.saved(0), g.shape());
             b = expanded(ctx.saved(1), g.shape());
         }
-        if (ctx.needs(0)) ga = Tensor::empty_like(g);
-        if (ctx.needs(1)) gb = Tensor::empty_like(g);
-        const auto view = [](const Tensor& t) { return t ? t.view() : View{}; };
-        kernels_for(g.device()).binary_backward(kOp, g.view(), view(a), view(b), view(ga), view(gb), scalars);
+        // What is summed afterwards is kept in FP32, so that it is rounded once.
+        const auto gradient = [&](const Shape& shape) {
+            return Tensor::empty_like(g, shape == g.shape() ? g.dtype() : sum_dtype(g.dtype()));
+        };
+        if (ctx.needs(0)) ga = gradient(a_shape);
+        if (ctx.needs(1)) gb = gradient(b_shape);
+        kernels_for(g.device())
+            .binary_backward(kOp, g.view(), view_of(a), view_of(b), view_of(ga), view_of(gb), scalars);
         return {ga ? reduced_to(ga, a_shape, a_dtype) : ga, gb ? reduced_to(gb, b_shape, b_dtype) : gb};
     }
 };

@@ -1,0 +1,329 @@
+#include "tests/ops/cases.h"
+
+#include "invar/ops/ops.h"
+
+namespace invar::testing {
+
+namespace {
+
+using namespace invar::ops;
+
+Tensor indices(const std::vector<std::int64_t>& values, const Shape& shape) {
+    return Tensor::from(values, shape);
+}
+
+void add_pointwise(std::vector<OpCase>& all) {
+    struct Unary {
+        const char* name;
+        Tensor (*run)(const Tensor&);
+        double low, high, gradient_terms;
+    };
+    const Unary unary[] = {
+        {"neg", neg, -2, 2, 1},
+        {"affine", [](const Tensor& x) { return affine(x, 1.5, -0.5); }, -2, 2, 1},
+        {"exp", exp, -2, 2, 1},
+        {"log", log, 0.1, 3, 1},
+        {"sqrt", sqrt, 0.1, 3, 1},
+        {"rsqrt", rsqrt, 0.1, 3, 3},  // the saved result, rounded once, is cubed
+        {"pow_scalar", [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 2, 1},
+        {"tanh", tanh, -1.5, 1.5, 6},    // in 1 - y^2, a rounding of y weighs 2 y^2 / (1 - y^2) < 10, over 2 roundings
+        {"sigmoid", sigmoid, -2, 2, 4},  // in y (1 - y), (2 y - 1) / (1 - y) < 7
+        {"relu", relu, -2, 2, 1},
+        {"gelu", [](const Tensor& x) { return gelu(x); }, -3, 3, 1},
+        {"gelu_tanh", [](const Tensor& x) { return gelu(x, true); }, -3, 3, 1},
+        {"silu", silu, -3, 3, 1},
+        {"softplus", softplus, -3, 3, 1},
+        {"abs", abs, -2, 2, 1},
+        {"clamp", [](const Tensor& x) { return clamp(x, -0.5, 0.7); }, -2, 2, 1},
+    };
+    for (const Unary& u : unary)
+        for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 2, 5}}) {
+            const auto run = u.run;
+            all.push_back({fmt::format("{}/{}", u.name, shape.str()),
+                           [run](const Tensors& in) { return run(in[0]); },
+                           {{shape, u.low, u.high}},
+                           1,
+                           u.gradient_terms});
+        }
+    struct Binary {
+        const char* name;
+        Tensor (*run)(const Tensor&, const Tensor&);
+        double low_a, high_a, low_b, high_b;
+    };
+    const Binary binary[] = {
+        {"add", add, -2, 2, -2, 2},
+        {"sub", sub, -2, 2, -2, 2},
+        {"mul", mul, -2, 2, -2, 2},
+        {"div", div, -2, 2, 0.5, 2},
+        {"pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, 0.3, 2, -1, 2},
+        {"maximum", maximum, -2, 2, -2, 2},
+        {"minimum", minimum, -2, 2, -2, 2},
+        {"mse", squared_error, -2, 2, -2, 2},
+        {"l1", absolute_error, -2, 2, -2, 2},
+        {"smooth_l1", [](const Tensor& a, const Tensor& b) { return smooth_l1_error(a, b, 0.7); }, -2, 2, -2, 2},
+        {"bce_with_logits", bce_with_logits_error, -2, 2, 0.05, 0.95},
+        {"bce", bce_error, 0.1, 0.9, 0.05, 0.95},
+    };
+    const std::pair<Shape, Shape> shapes[] = {{{3, 4}, {3, 4}}, {{2, 3, 4}, {4}}, {{3, 1}, {2, 1, 4}}, {{}, {5}}};
+    for (const Binary& b : binary)
+        for (const auto& [first, second] : shapes) {
+            const auto run = b.run;
+            all.push_back({fmt::format("{}/{}{}", b.name, first.str(), second.str()),
+                           [run](const Tensors& in) { return run(in[0], in[1]); },
+                           {{first, b.low_a, b.high_a}, {second, b.low_b, b.high_b}}});
+        }
+    all.push_back({"where/broadcast",
+                   [](const Tensors& in) {
+                       return where(Tensor::from(std::vector<int>{1, 0, 1}, {3, 1}, Dtype::boolean), in[0], in[1]);
+                   },
+                   {{{3, 4}}, {{2, 1, 4}}}});
+}
+
+void add_shapes(std::vector<OpCase>& all) {
+    const auto one = [&](const char* name, const Shape& shape, Tensor (*run)(const Tensor&)) {
+        all.push_back({name, [run](const Tensors& in) { return run(in[0]); }, {{shape}}});
+    };
+    one("reshape/open", {2, 3, 4}, [](const Tensor& x) { return reshape(x, {4, -1}); });
+    one("reshape/flatten", {2, 3, 4}, [](const Tensor& x) { return flatten(x, 1); });
+    one("permute/three", {2, 3, 4}, [](const Tensor& x) { return permute(x, {2, 0, 1}); });
+    one("permute/transpose", {2, 3, 4}, [](const Tensor& x) { return transpose(x, 0, -1); });
+    one("unsqueeze/end", {2, 3}, [](const Tensor& x) { return unsqueeze(x, -1); });
+    one("unsqueeze/middle", {2, 3}, [](const Tensor& x) { return unsqueeze(x, 1); });
+    one("squeeze/middle", {2, 1, 3}, [](const Tensor& x) { return squeeze(x, 1); });
+    one("slice/steps", {2, 7}, [](const Tensor& x) { return slice(x, 1, 1, 6, 2); });
+    one("slice/rows", {5, 2}, [](const Tensor& x) { return slice(x, 0, -3, -1); });
+    one("expand/rows", {3, 1}, [](const Tensor& x) { return expand(x, {2, 3, 4}); });
+    one("expand/same", {2, 3}, [](const Tensor& x) { return expand(x, {2, 3}); });
+    one("contiguous/copy", {3, 4}, [](const Tensor& x) { return contiguous(transpose(x, 0, 1)); });
+    one("cast/f64", {3, 4}, [](const Tensor& x) { return cast(x, Dtype::f64); });
+    all.push_back({"cat/columns", [](const Tensors& in) { return cat(in, 1); }, {{{2, 3}}, {{2, 1}}, {{2, 4}}}});
+    all.push_back({"cat/stack", [](const Tensors& in) { return stack(in, 1); }, {{{2, 3}}, {{2, 3}}}});
+}
+
+void add_products(std::vector<OpCase>& all) {
+    const auto product = [&](const char* name, const Shape& a, const Shape& b) {
+        all.push_back({name, [](const Tensors& in) { return matmul(in[0], in[1]); }, {{a}, {b}}, 3, 3});
+    };
+    product("matmul/matrices", {3, 4}, {4, 5});
+    product("matmul/vectors", {4}, {4});
+    product("matmul/matrix_vector", {3, 4}, {4});
+    product("matmul/vector_matrix", {4}, {4, 3});
+    product("matmul/batch", {2, 3, 4}, {2, 4, 5});
+    product("matmul/batch_by_matrix", {2, 3, 4}, {4, 5});
+    product("matmul/broadcast_batches", {2, 1, 3, 4}, {3, 4, 2});
+    product("matmul/column", {3, 1}, {1, 5});
+    all.push_back({"matmul/transposed",
+                   [](const Tensors& in) { return matmul(transpose(in[0], -1, -2), transpose(in[1], -1, -2)); },
+                   {{{2, 4, 3}}, {{2, 5, 4}}},
+                   3,
+                   3});
+    all.push_back({"linear/rows",
+                   [](const Tensors& in) { return linear(in[0], in[1], in[2]); },
+                   {{{3, 4}}, {{5, 4}}, {{5}}},
+                   3,
+                   3});
+    all.push_back(
+        {"linear/deep", [](const Tensors& in) { return linear(in[0], in[1]); }, {{{2, 3, 4}}, {{5, 4}}}, 3, 3});
+    all.push_back({"linear/vector",
+                   [](const Tensors& in) { return linear(in[0], in[1], in[2]); },
+                   {{{4}}, {{3, 4}}, {{3}}},
+                   3,
+                   3});
+
+    const auto conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, Conv2dOptions options) {
+        OpCase made{name, {}, {{x}, {w}}, 3, 3};
+        if (bias) made.inputs.push_back({{w[0]}});
+        made.run = [options](const Tensors& in) {
+            return conv2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor{}, options);
+        };
+        all.push_back(made);
+    };
+    conv("conv2d/plain", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {});
+    conv("conv2d/stride_padding", {1, 5, 4, 2}, {3, 3, 2, 2}, true, {{2, 1}, {1, 1}});
+    conv("conv2d/groups_dilation", {1, 6, 5, 4}, {2, 2, 2, 2}, false, {{1, 2}, {0, 1}, {2, 1}, 2});
+    conv("conv2d/depthwise", {1, 4, 4, 3}, {3, 3, 3, 1}, true, {{1, 1}, {1, 1}, {1, 1}, 3});
+    const auto transposed = [&](const char* name, const Shape& x, const Shape& w, Conv2dOptions options) {
+        all.push_back({name,
+                       [options](const Tensors& in) { return conv_transpose2d(in[0], in[1], in[2], options); },
+                       {{x}, {w}, {{w[3] * options.groups}}},
+                       3,
+                       3});
+    };
+    transposed("conv_transpose2d/plain", {1, 3, 3, 2}, {2, 2, 2, 3}, {});
+    transposed("conv_transpose2d/all", {2, 2, 3, 4}, {4, 3, 3, 1}, {{2, 2}, {1, 1}, {1, 1}, 2, {1, 1}});
+    transposed("conv_transpose2d/dilation", {1, 3, 2, 2}, {2, 2, 3, 2}, {{1, 2}, {0, 1}, {2, 1}});
+}
+
+void add_windows(std::vector<OpCase>& all) {
+    const auto one = [&](const char* name, const Shape& shape, Tensor (*run)(const Tensor&)) {
+        all.push_back({name, [run](const Tensors& in) { return run(in[0]); }, {{shape}}, 2, 2});
+    };
+    one("max_pool2d/halves", {2, 4, 6, 3}, [](const Tensor& x) { return max_pool2d(x, {}); });
+    one("max_pool2d/overlap", {1, 5, 5, 2}, [](const Tensor& x) { return max_pool2d(x, {{3, 3}, {2, 2}, {1, 1}}); });
+    one("max_pool2d/adaptive", {1, 5, 4, 2}, [](const Tensor& x) { return adaptive_max_pool2d(x, {3, 2}); });
+    one("avg_pool2d/halves", {2, 4, 6, 3}, [](const Tensor& x) { return avg_pool2d(x, {}); });
+    one("avg_pool2d/overlap", {1, 5, 5, 2}, [](const Tensor& x) { return avg_pool2d(x, {{3, 2}, {2, 1}, {1, 1}}); });
+    one("avg_pool2d/adaptive", {1, 5, 4, 2}, [](const Tensor& x) { return adaptive_avg_pool2d(x, {3, 2}); });
+    one("upsample/nearest", {1, 2, 3, 2}, [](const Tensor& x) { return upsample(x, 2.0); });
+    one("upsample/nearest_odd", {1, 3, 2, 2}, [](const Tensor& x) { return upsample(x, Pair{5, 3}); });
+    one("upsample/bilinear", {1, 2, 3, 2}, [](const Tensor& x) {
+        return upsample(x, Pair{4, 5}, Interpolation::bilinear);
+    });
+    one("upsample/corners", {2, 2, 3, 1}, [](const Tensor& x) {
+        return upsample(x, Pair{3, 5}, Interpolation::bilinear, true);
+    });
+}
+
+void add_norms(std::vector<OpCase>& all) {
+    const auto batch = [](bool training) {
+        return [training](const Tensors& in) {
+            const Dtype dtype = in[0].dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+            const Tensor mean = full({3}, 0.1, dtype), variance = full({3}, 0.8, dtype);
+            return batch_norm(in[0], in[1], in[2], mean, variance, training);
+        };
+    };
+    all.push_back({"batch_norm/training", batch(true), {{{4, 2, 3}, -2, 2}, {{3}, 0.5, 1.5}, {{3}}}, 2, 4});
+    all.push_back({"batch_norm/evaluation", batch(false), {{{4, 2, 3}, -2, 2}, {{3}, 0.5, 1.5}, {{3}}}, 2, 4});
+    all.push_back({"layer_norm/last",
+                   [](const Tensors& in) { return layer_norm(in[0], {6}, in[1], in[2]); },
+                   {{{2, 3, 6}, -2, 2}, {{6}, 0.5, 1.5}, {{6}}},
+                   2,
+                   4});
+    all.push_back({"layer_norm/two",
+                   [](const Tensors& in) {
+                       return layer_norm(in[0], {3, 4});
+                   },
+                   {{{2, 3, 4}, -2, 2}},
+                   2,
+                   4});
+    all.push_back({"group_norm/image",
+                   [](const Tensors& in) { return group_norm(in[0], 2, in[1], in[2]); },
+                   {{{2, 2, 3, 4}, -2, 2}, {{4}, 0.5, 1.5}, {{4}}},
+                   2,
+                   4});
+    all.push_back(
+        {"group_norm/plain", [](const Tensors& in) { return group_norm(in[0], 3); }, {{{2, 5, 6}, -2, 2}}, 2, 4});
+    for (const int dim : {-1, 0, 1}) {
+        all.push_back({fmt::format("softmax/{}", dim),
+                       [dim](const Tensors& in) { return softmax(in[0], dim); },
+                       {{{2, 3, 4}, -2, 2}},
+                       1,
+                       8});
+        all.push_back({fmt::format("log_softmax/{}", dim),
+                       [dim](const Tensors& in) { return log_softmax(in[0], dim); },
+                       {{{2, 3, 4}, -2, 2}},
+                       1,
+                       8});
+    }
+}
+
+void add_reductions(std::vector<OpCase>& all) {
+    const auto one = [&](const char* name, Tensor (*run)(const Tensor&)) {
+        all.push_back({name, [run](const Tensors& in) { return run(in[0]); }, {{{2, 3, 4}}}, 4, 2});
+    };
+    one("sum/all", [](const Tensor& x) { return sum(x); });
+    one("sum/middle", [](const Tensor& x) { return sum(x, {1}); });
+    one("sum/outer", [](const Tensor& x) { return sum(x, {0, -1}, true); });
+    one("mean/all", [](const Tensor& x) { return mean(x); });
+    one("mean/two", [](const Tensor& x) { return mean(x, {1, 2}); });
+    one("var/all", [](const Tensor& x) { return var(x); });
+    one("var/middle", [](const Tensor& x) { return var(x, {1}, false, true); });
+    one("max/all", [](const Tensor& x) { return max(x); });
+    one("max/middle", [](const Tensor& x) { return max(x, 1).values; });
+    one("max/keep", [](const Tensor& x) { return max(x, -1, true).values; });
+    one("gather/columns", [](const Tensor& x) {
+        return gather(x, 2, indices({0, 3, 1, 1, 2, 0, 3, 3, 1, 0, 2, 2}, {2, 3, 2}));
+    });
+    one("gather/rows", [](const Tensor& x) {
+        return gather(x, 0, indices({0, 1, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1}, {1, 3, 4}));
+    });
+    one("dropout/half", [](const Tensor& x) {
+        default_generator().set_state({7, 3});
+        return dropout(x, 0.4, true);
+    });
+    one("dropout/all", [](const Tensor& x) { return dropout(x, 1, true); });
+    all.push_back({"embedding/repeats",
+                   [](const Tensors& in) {
+                       return embedding(indices({1, 0, 1, 3, 3, 1}, {2, 3}), in[0]);
+                   },
+                   {{{4, 3}}},
+                   2,
+                   2});
+}
+
+void add_losses(std::vector<OpCase>& all) {
+    const std::vector<std::int64_t> labels{2, -100, 0, 1};
+    for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+        const ClassLossOptions plain{reduction}, smooth{reduction, -100, 0.1};
+        const int n = int(reduction);
+        all.push_back({fmt::format("cross_entropy/{}", n),
+                       [=](const Tensors& in) { return cross_entropy(in[0], indices(labels, {4}), plain); },
+                       {{{4, 3}, -2, 2}},
+                       2,
+                       2});
+        all.push_back({fmt::format("cross_entropy/smooth{}", n),
+                       [=](const Tensors& in) {
+                           return cross_entropy(in[0], indices(labels, {2, 2}), smooth);
+                       },
+                       {{{2, 2, 3}, -2, 2}},
+                       2,
+                       2});
+        all.push_back({fmt::format("nll_loss/{}", n),
+                       [=](const Tensors& in) { return nll_loss(in[0], indices(labels, {4}), plain); },
+                       {{{4, 3}, -3, 0}}});
+        all.push_back({fmt::format("mse/loss{}", n),
+                       [=](const Tensors& in) { return mse_loss(in[0], in[1], reduction); },
+                       {{{3, 4}}, {{3, 4}}}});
+        all.push_back({fmt::format("l1/loss{}", n),
+                       [=](const Tensors& in) { return l1_loss(in[0], in[1], reduction); },
+                       {{{3, 4}}, {{3, 4}}}});
+        all.push_back({fmt::format("smooth_l1/loss{}", n),
+                       [=](const Tensors& in) { return smooth_l1_loss(in[0], in[1], 0.5, reduction); },
+                       {{{3, 4}}, {{3, 4}}}});
+        all.push_back({fmt::format("bce_with_logits/loss{}", n),
+                       [=](const Tensors& in) { return bce_with_logits(in[0], in[1], reduction); },
+                       {{{3, 4}}, {{3, 4}, 0, 1}}});
+        all.push_back({fmt::format("bce/loss{}", n),
+                       [=](const Tensors& in) { return bce(in[0], in[1], reduction); },
+                       {{{3, 4}, 0.1, 0.9}, {{3, 4}, 0.1, 0.9}}});
+    }
+}
+
+}  // namespace
+
+const std::vector<OpCase>& all_cases() {
+    static const std::vector<OpCase> cases = [] {
+        std::vector<OpCase> all;
+        add_pointwise(all);
+        add_shapes(all);
+        add_products(all);
+        add_windows(all);
+        add_norms(all);
+        add_reductions(all);
+        add_losses(all);
+        return all;
+    }();
+    return cases;
+}
+
+Prepared prepare_case(const OpCase& op_case, Dtype dtype, bool transposed) {
+    Prepared prepared;
+    std::uint64_t seed = 11;
+    for (const CaseInput& input : op_case.inputs) {
+        Shape shape = input.shape;
+        if (transposed && shape.rank() >= 2) std::swap(shape[-1], shape[-2]);
+        Tensor leaf = Tensor::from(random_values(shape.numel(), input.low, input.high, ++seed), shape, dtype);
+        leaf.set_requires_grad(input.gradient);
+        prepared.leaves.push_back(leaf);
+    }
+    prepared.run = op_case.run;
+    if (transposed)
+        prepared.run = [run = op_case.run](const Tensors& in) {
+            Tensors views;
+            for (const Tensor& x : in) views.push_back(x.rank() >= 2 ? transpose(x, -1, -2) : x);
+            return run(views);
+        };
+    return prepared;
+}
+
+}  // namespace invar::testing

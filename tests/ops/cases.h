@@ -1,0 +1,38 @@
+// One description of each op's use, for every test that goes over all ops: gradients, 16-bit accuracy, cast classes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/ops/gradcheck.h"
+
+namespace invar::testing {
+
+struct CaseInput {
+    Shape shape;
+    double low = -1, high = 1;
+    bool gradient = true;
+};
+
+struct OpCase {
+    std::string name;  // the op's registered name, then '/' and what is special
+    Function run;
+    std::vector<CaseInput> inputs;
+    // How much larger than the result (and than its gradient) are the terms that cancel in it: a rounding of the terms
+    // shows in the result magnified by as much.
+    double terms = 1;
+    double gradient_terms = 1;
+
+    std::string op() const { return name.substr(0, name.find('/')); }
+};
+
+const std::vector<OpCase>& all_cases();
+
+// A case's inputs as leaves of this dtype. `transposed`: run() gets each of rank 2 or more through a transposed view.
+struct Prepared {
+    Tensors leaves;
+    Function run;
+};
+Prepared prepare_case(const OpCase& op_case, Dtype dtype, bool transposed = false);
+
+}  // namespace invar::testing
