@@ -1,0 +1,18 @@
+// The subcommands of `invar`, one file each. A command registers itself with the parser; its work runs in a callback,
+// which sets `exit_code` where a run that went through still has something to say by it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace invar {
+
+void add_train(CLI::App& app, int& exit_code);
+void add_validate(CLI::App& app, int& exit_code);
+void add_init(CLI::App& app, int& exit_code);
+void add_eval(CLI::App& app, int& exit_code);
+void add_formats(CLI::App& app, int& exit_code);
+void add_ops(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_completion(CLI::App& app, int& exit_code);
+
+}  // namespace invar
