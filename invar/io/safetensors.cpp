@@ -49,7 +49,7 @@ SafetensorsContent content_of(const SafetensorsFile& file) {
 
 }  // namespace
 
-std::vector<std::string_view> SafetensorsImage::pieces() const {
+std::vector<std::string_view> SafetensorsImage::pieces() const& {
     std::vector<std::string_view> pieces{head};
     for (const Tensor& tensor : tensors) pieces.push_back(bytes_of(tensor));
     return pieces;
@@ -79,7 +79,8 @@ SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& m
 }
 
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata) {
-    write_file_atomically(path, lay_out_safetensors(tensors, metadata).pieces());
+    const SafetensorsImage image = lay_out_safetensors(tensors, metadata);
+    write_file_atomically(path, image.pieces());
 }
 
 SafetensorsContent load_safetensors(const std::filesystem::path& path) {

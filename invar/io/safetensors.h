@@ -58,7 +58,9 @@ class SafetensorsFile {
 struct SafetensorsImage {
     std::string head;
     Tensors tensors;  // dense, in file order
-    std::vector<std::string_view> pieces() const;
+    // They point into this, hence not of a temporary.
+    std::vector<std::string_view> pieces() const&;
+    std::vector<std::string_view> pieces() && = delete;
 };
 SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& metadata);
 

@@ -14,9 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
         const SafetensorsContent content = parse_safetensors(bytes, "fuzz");
         // What was read can be laid out again, and reads back the same.
+        const SafetensorsImage image = lay_out_safetensors(content.tensors, content.metadata);
         std::string again;
-        for (const std::string_view piece : lay_out_safetensors(content.tensors, content.metadata).pieces())
-            again += piece;
+        for (const std::string_view piece : image.pieces()) again += piece;
         const SafetensorsContent back = parse_safetensors(again, "again");
         if (back.metadata != content.metadata || back.tensors.size() != content.tensors.size()) std::abort();
     } catch (const Error&) {
