@@ -1,0 +1,131 @@
+#include "invar/cli/common.h"
+
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "invar/core/error.h"
+#include "invar/io/file.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void add_folder(std::vector<fs::path>& folders, const fs::path& folder) {
+    std::error_code error;
+    if (!fs::is_directory(folder, error)) return;
+    for (const fs::path& known : folders)
+        if (fs::equivalent(known, folder, error)) return;
+    folders.push_back(folder);
+}
+
+// A folder of its own for one file, gone with it.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        std::string name = (fs::temp_directory_path() / "invar_XXXXXX").string();
+        check<IoError>(::mkdtemp(name.data()) != nullptr, "cannot make a folder in {}; is it writable?",
+                       fs::temp_directory_path().string());
+        path_ = name;
+    }
+    ~TemporaryFolder() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    fs::path operator/(const char* name) const { return path_ / name; }
+
+  private:
+    fs::path path_;
+};
+
+bool is_override(const std::string& word) {
+    return word.find('=') != word.npos;
+}
+
+}  // namespace
+
+ConfigSources config_sources() {
+    ConfigSources sources;
+    if (const char* named = std::getenv("INVAR_CONFIG_DIR"); named != nullptr) {
+        std::istringstream folders(named);
+        for (std::string folder; std::getline(folders, folder, ':');)
+            if (!folder.empty()) add_folder(sources.config_dirs, folder);
+    }
+    add_folder(sources.config_dirs, "configs");
+    std::error_code error;
+    const fs::path program = fs::read_symlink("/proc/self/exe", error);
+    if (!error) add_folder(sources.config_dirs, program.parent_path().parent_path() / "share/invar/configs");
+    add_folder(sources.config_dirs, INVAR_SOURCE_CONFIGS);
+    return sources;
+}
+
+void ConfigArguments::add_to(CLI::App& command) {
+    command.add_option("words", words, "An experiment or a YAML file, then keys to set (trainer.max_epochs=3) and files to pick (trainer=fp16_safe)")
+        ->option_text("[CONFIG] [key=value ...]");
+    flag_for(command, "--device", "trainer.device", "Where to run: cpu, cuda or auto", "DEVICE");
+    flag_for(command, "--threads", "trainer.threads", "CPU threads; 0 for one a core", "N");
+}
+
+void ConfigArguments::flag_for(CLI::App& command, const std::string& flag, const std::string& key, const std::string& help,
+                               const std::string& value_name) {
+    command
+        .add_option_function<std::string>(
+            flag, [this, key](const std::string& value) { flags.push_back(key + "=" + value); }, help)
+        ->option_text(value_name)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+std::string ConfigArguments::config() const {
+    std::string found;
+    for (const std::string& word : words) {
+        if (is_override(word)) continue;
+        check<UsageError>(found.empty(), "'{}' and '{}' cannot both be the configuration; what sets a key has the form key=value", found,
+                          word);
+        check<UsageError>(!word.empty(), "an empty word is no configuration");
+        found = word;
+    }
+    return found;
+}
+
+std::vector<std::string> ConfigArguments::overrides() const {
+    std::vector<std::string> all;
+    for (const std::string& word : words)
+        if (is_override(word)) all.push_back(word);
+    all.insert(all.end(), flags.begin(), flags.end());
+    return all;
+}
+
+Config ConfigArguments::load() const {
+    return load_config(config(), overrides(), config_sources());
+}
+
+Config ConfigArguments::load_over(const fs::path& file) const {
+    return load_config(file.string(), overrides(), config_sources());
+}
+
+Config ConfigArguments::load_over_text(const std::string& yaml) const {
+    const TemporaryFolder folder;
+    const fs::path file = folder / "config.yaml";
+    write_file_atomically(file, yaml);
+    return load_over(file);
+}
+
+std::string example(const std::vector<std::string>& lines) {
+    return fmt::format("Example:\n  {}", fmt::join(lines, "\n  "));
+}
+
+std::string shell_quoted(const std::string& word) {
+    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                                               "_-./=:,+@%") == word.npos;
+    if (plain) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+}  // namespace invar

@@ -1,0 +1,44 @@
+// What the commands that take a configuration share: its words and flags, and where group files are looked for.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "invar/train/config.h"
+
+namespace invar {
+
+// $INVAR_CONFIG_DIR (several with ':'), ./configs, share/invar/configs beside the program, the source tree it was built
+// from; those that exist.
+ConfigSources config_sources();
+
+// [CONFIG_OR_EXPERIMENT] [key=value ...], and flags that stand for keys. A flag wins over key=value.
+struct ConfigArguments {
+    std::vector<std::string> words;
+    std::vector<std::string> flags;  // as key=value
+
+    // Declares the words with --device and --threads. Must outlive the parsing.
+    void add_to(CLI::App& command);
+    // One more flag that sets a key.
+    void flag_for(CLI::App& command, const std::string& flag, const std::string& key, const std::string& help,
+                  const std::string& value_name);
+
+    // The one word that is not key=value; "" where there is none. More than one is a UsageError.
+    std::string config() const;
+    // key=value words, then the flags.
+    std::vector<std::string> overrides() const;
+    Config load() const;
+    // The same on top of a configuration that is not among the words: a file's path, or its text and where it came from.
+    Config load_over(const std::filesystem::path& file) const;
+    Config load_over_text(const std::string& yaml) const;
+};
+
+// "Example:\n  invar train ..." for the end of a help page.
+std::string example(const std::vector<std::string>& lines);
+
+// A word as it may be pasted into a shell.
+std::string shell_quoted(const std::string& word);
+
+}  // namespace invar

@@ -1,0 +1,208 @@
+#include "invar/cli/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+constexpr double kRedrawSeconds = 0.1;
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool set_and_not_empty(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+}
+
+// Whether the terminal shows more than ASCII, as far as the environment tells.
+bool speaks_utf8() {
+    static const bool yes = [] {
+        for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+            if (!set_and_not_empty(name)) continue;
+            std::string value = std::getenv(name);
+            std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return std::tolower(c); });
+            return value.find("utf-8") != value.npos || value.find("utf8") != value.npos;
+        }
+        return false;
+    }();
+    return yes;
+}
+
+// Columns a text takes: bytes that begin a character, colour codes left out.
+std::size_t columns_of(std::string_view text) {
+    std::size_t columns = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\x1b') {
+            while (i < text.size() && text[i] != 'm') ++i;
+        } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) {
+            ++columns;
+        }
+    }
+    return columns;
+}
+
+bool is_numeric(std::string_view cell) {
+    return cell.empty() || cell == "-" || (cell[0] >= '0' && cell[0] <= '9') ||
+           ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') && cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9');
+}
+
+void write_out(std::string_view text) {
+    const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    check<IoError>(good, "cannot write to standard output; is the disk full?");
+}
+
+}  // namespace
+
+bool on_terminal() {
+    static const bool yes = [] {
+        const char* term = std::getenv("TERM");
+        return ::isatty(STDOUT_FILENO) == 1 && !(term != nullptr && std::string_view(term) == "dumb");
+    }();
+    return yes;
+}
+
+int terminal_width() {
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return 80;
+}
+
+std::string paint(Colour colour, std::string_view text) {
+    static const bool coloured = on_terminal() && !set_and_not_empty("NO_COLOR");
+    if (!coloured || colour == Colour::plain) return std::string(text);
+    constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "36"};
+    return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<int>(colour)], text);
+}
+
+std::string human_bytes(double bytes) {
+    constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    while (std::abs(bytes) >= 1023.95 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
+    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+std::string human_seconds(double seconds) {
+    if (!(seconds >= 0)) return "-";
+    if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);
+    if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+    const std::int64_t whole = std::llround(seconds);
+    if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+    return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string clock_time(double seconds) {
+    if (!(seconds >= 0) || seconds > 1e9) return "-:--";
+    const std::int64_t whole = std::llround(seconds);
+    if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole % 3600 / 60, whole % 60);
+}
+
+std::string human_count(std::int64_t n) {
+    std::string digits = std::to_string(n);
+    for (std::ptrdiff_t i = std::ptrdiff_t(digits.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
+        digits.insert(std::size_t(i), ",");
+    return digits;
+}
+
+std::string human_rate(double per_second) {
+    if (!(per_second >= 0) || per_second > 1e15) return "-";
+    if (per_second < 9.995) return fmt::format("{:.2f}", per_second);
+    if (per_second < 9999.5) return fmt::format("{:.0f}", per_second);
+    if (per_second < 999.95e3) return fmt::format("{:.1f}k", per_second / 1e3);
+    return fmt::format("{:.1f}M", per_second / 1e6);
+}
+
+std::string Table::text(std::string_view indent) const {
+    std::size_t count = header_.size();
+    for (const auto& row : rows_) count = std::max(count, row.size());
+    std::vector<std::size_t> width(count, 0);
+    std::vector<bool> right(count, !rows_.empty());
+    const auto measure = [&](const std::vector<std::string>& row) {
+        for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], columns_of(row[i]));
+    };
+    measure(header_);
+    for (const auto& row : rows_) {
+        measure(row);
+        for (std::size_t i = 0; i < row.size(); ++i) right[i] = right[i] && is_numeric(row[i]);
+    }
+    std::string text;
+    const auto print = [&](const std::vector<std::string>& row, Colour colour) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string gap(width[i] - columns_of(row[i]), ' ');
+            line += i == 0 ? "" : "  ";
+            line += right[i] ? gap + row[i] : row[i] + gap;
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += fmt::format("{}{}\n", indent, paint(colour, line));
+    };
+    if (!header_.empty()) print(header_, Colour::bold);
+    for (const auto& row : rows_) print(row, Colour::plain);
+    return text;
+}
+
+void say(std::string_view line) {
+    write_out(fmt::format("{}\n", line));
+}
+
+void warn(std::string_view line) {
+    std::fflush(stdout);
+    fmt::print(stderr, "invar: {}\n", line);
+}
+
+bool LiveLine::due() const {
+    return on_terminal() && now() - drawn_at_ >= kRedrawSeconds;
+}
+
+void LiveLine::show(const std::vector<std::string>& parts) {
+    if (!on_terminal() || parts.empty()) return;
+    const std::size_t room = std::size_t(std::max(terminal_width() - 1, 1));  // the last column would wrap
+    std::string line;
+    std::size_t used = 0;
+    for (const std::string& part : parts) {
+        const std::size_t more = columns_of(part) + (line.empty() ? 0 : 2);
+        if (used + more > room) break;
+        line += (line.empty() ? "" : "  ") + part;
+        used += more;
+    }
+    write_out("\r" + line + "\x1b[K");
+    shown_ = true;
+    drawn_at_ = now();
+}
+
+void LiveLine::clear() {
+    if (!shown_) return;
+    shown_ = false;
+    // Also runs while an error is on its way up: a terminal that went away is not worth a second one.
+    std::fputs("\r\x1b[K", stdout);
+    std::fflush(stdout);
+}
+
+void LiveLine::above(std::string_view line) {
+    clear();
+    say(line);
+    drawn_at_ = -1.0;
+}
+
+std::string bar(double share, int columns) {
+    const int filled = std::clamp(int(std::lround(share * columns)), 0, columns);
+    std::string full, rest;
+    for (int i = 0; i < filled; ++i) full += speaks_utf8() ? "━" : "#";
+    for (int i = filled; i < columns; ++i) rest += speaks_utf8() ? "─" : "-";
+    return paint(Colour::green, full) + paint(Colour::dim, rest);
+}
+
+}  // namespace invar

@@ -1,0 +1,69 @@
+// What the commands print with: numbers people can read, tables that line up, and one line that is redrawn in place.
+// Colour and redrawing are for terminals alone; a pipe gets plain lines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace invar {
+
+// Whether standard output is a terminal that can redraw a line.
+bool on_terminal();
+// The columns of that terminal; 80 where it does not say.
+int terminal_width();
+
+enum class Colour { plain, bold, dim, red, green, yellow, cyan };
+// `text` in a colour: only on a terminal, and not where NO_COLOR is set.
+std::string paint(Colour colour, std::string_view text);
+
+std::string human_bytes(double bytes);      // "1.5 MiB"
+std::string human_seconds(double seconds);  // "0.42 s", "1 min 05 s", "2 h 03 min"
+std::string clock_time(double seconds);     // "0:07", "1:02:33"
+std::string human_count(std::int64_t n);    // "1,199,882"
+std::string human_rate(double per_second);  // "987", "12.3k"
+
+// Columns padded to their widest cell. A column of numbers is flush right, one of words flush left.
+class Table {
+  public:
+    explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}
+    void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+    std::string text(std::string_view indent = "") const;
+
+  private:
+    std::vector<std::string> header_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+// A line at once to standard output, so that whoever reads a pipe sees it when it happens.
+void say(std::string_view line);
+// A note on standard error that does not stop anything.
+void warn(std::string_view line);
+
+// The line that is redrawn in place, at most ten times a second. Does nothing when not on a terminal.
+class LiveLine {
+  public:
+    LiveLine() = default;
+    ~LiveLine() { clear(); }
+    LiveLine(const LiveLine&) = delete;
+    LiveLine& operator=(const LiveLine&) = delete;
+
+    // Whether enough time has gone by since the last one to make a new text.
+    bool due() const;
+    // Parts in order of importance after the first; those that do not fit the width are left out.
+    void show(const std::vector<std::string>& parts);
+    // Takes the line away, leaving nothing of it.
+    void clear();
+    // A lasting line above it.
+    void above(std::string_view line);
+
+  private:
+    double drawn_at_ = -1.0;
+    bool shown_ = false;
+};
+
+// A bar of so many columns, `share` of it filled.
+std::string bar(double share, int columns);
+
+}  // namespace invar
