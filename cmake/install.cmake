@@ -1,0 +1,22 @@
+# What `cmake --install` lays down: the library with its headers, the program, the configurations, and the files that
+# make find_package(invar) work. Run paths are relative, so that the whole tree can be moved.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set_target_properties(invar PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS invar EXPORT invarTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
+        FILES_MATCHING PATTERN "*.h" PATTERN "kernels/cpu" EXCLUDE PATTERN "cli" EXCLUDE)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)
+install(EXPORT invarTargets NAMESPACE invar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
+file(RELATIVE_PATH invar_lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+if(TARGET invar_program)
+  set_target_properties(invar_program PROPERTIES INSTALL_RPATH "$ORIGIN/${invar_lib_from_bin}")
+  install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+configure_package_config_file(cmake/invarConfig.cmake.in ${CMAKE_BINARY_DIR}/invarConfig.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/invarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/invarConfig.cmake ${CMAKE_BINARY_DIR}/invarConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)

@@ -1,0 +1,67 @@
+// The training loop that people know from PyTorch's AMP, line by line, in C++: autocast, scale, unscale, clip, step, update.
+// usage: train_by_hand [precision]        (32-true, 16-mixed, bf16-mixed ...; default 16-mixed)
+#include <cstdio>
+
+#include "invar/invar.h"
+
+using namespace invar;
+
+namespace {
+
+// A network is a Module: layers are members, forward is ordinary C++.
+class Net : public Module {
+  public:
+    Tensor forward(const Tensor& x) override {
+        Tensor y = ops::relu(hidden_(ops::flatten(x, 1)));
+        return out_(dropout_(y));
+    }
+
+  private:
+    Linear& hidden_ = add<Linear>("hidden", 28 * 28, 128);
+    Dropout& dropout_ = add<Dropout>("dropout", 0.1);
+    Linear& out_ = add<Linear>("out", 128, 10);
+};
+
+int run(const Precision& precision) {
+    Loader data(make_dataset({.name = "synthetic", .size = 4096}, Split::train), {.batch_size = 64});
+    Loader test(make_dataset({.name = "synthetic", .size = 4096}, Split::test), {.batch_size = 64, .shuffle = false});
+
+    Net model;
+    Optimizer optimizer(model, {.kind = OptimizerSpec::Kind::adamw, .lr = 1e-3f}, StoreOptions::for_precision(precision));
+    GradScaler scaler({.init_scale = 65536, .spec = {.enabled = precision.needs_scaler()}});
+
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        data.start_epoch(epoch);
+        double loss_sum = 0;
+        while (std::optional<Batch> batch = data.next()) {
+            optimizer.zero_grad();
+            Tensor loss;
+            {
+                Autocast cast(precision);
+                loss = ops::cross_entropy(model(batch->x), batch->y);
+            }
+            backward(scaler.scale(loss));
+            scaler.unscale(optimizer);
+            clip_grad_norm(optimizer, 1.0);
+            scaler.step(optimizer);  // skipped, weights untouched, if a gradient overflowed
+            scaler.update();
+            loss_sum += loss.item();
+        }
+        const Evaluation result = evaluate(model, test, precision);
+        std::printf("epoch %d  loss %.4f  test accuracy %.2f%%  scale %g  skipped %lld\n", epoch + 1,
+                    loss_sum / double(data.batches_per_epoch()), 100 * result.accuracy, scaler.get_scale(),
+                    static_cast<long long>(optimizer.state().skipped));
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(Precision::parse(argc > 1 ? argv[1] : "16-mixed"));
+    } catch (const Error& error) {
+        std::fprintf(stderr, "train_by_hand: %s\n", error.what());
+        return 1;
+    }
+}

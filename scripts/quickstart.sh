@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# From a bare machine to a verdict: installs the packages, builds a release, and validates mixed precision on
+# Fashion-MNIST. Further arguments go to `invar validate`.
+set -euo pipefail
+. "$(dirname "$0")/setup.sh"
+
+install_packages "${invar_packages[@]}"
+configure
+cmake --build build --target invar_program
+exec build/bin/invar validate fashion_mnist "$@"

@@ -1,0 +1,37 @@
+# Sourced by the other scripts: installs what is missing and configures build/. Does nothing twice.
+# Debian 12 and 13 and Ubuntu 24.04, as root or with sudo.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+invar_packages=(
+  ca-certificates g++ cmake ninja-build ccache git
+  libdnnl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
+  libgtest-dev libbenchmark-dev dataset-fashion-mnist
+)
+
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  echo "Installing: ${missing[*]}"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "error: these packages are missing and there is no sudo: ${missing[*]}" >&2; return 1; }
+    as_root=(sudo)
+  fi
+  if [ -f /etc/os-release ] && grep -q '^ID=ubuntu' /etc/os-release && ! apt-cache policy dataset-fashion-mnist 2>/dev/null | grep -q Candidate; then
+    "${as_root[@]}" sh -c 'apt-get update -qq && apt-get install -y -qq software-properties-common >/dev/null && add-apt-repository -y universe >/dev/null' || true
+  fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c \
+    'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null' sh "${missing[@]}"
+}
+
+configure() {
+  [ -f build/build.ninja ] || cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >build-configure.log 2>&1 || {
+    cat build-configure.log >&2
+    return 1
+  }
+  rm -f build-configure.log
+}
