@@ -52,6 +52,9 @@ struct Binary {
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
+        if constexpr (kOp == BinaryOp::Add)  // the gradient itself, without a pass over memory
+            return {ctx.needs(0) ? reduced_to(g, a_shape, a_dtype) : Tensor{},
+                    ctx.needs(1) ? reduced_to(g, b_shape, b_dtype) : Tensor{}};
         Tensor a, b, ga, gb;
         if constexpr (F::kSavesInputs) {
             a = expanded(ctx.saved(0), g.shape());

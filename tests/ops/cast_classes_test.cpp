@@ -137,7 +137,7 @@ TEST(Autocast, SwitchedOffDoesNothing) {
 }
 
 TEST(Autocast, RunsIn16BitsOnly) {
-    EXPECT_ERROR(Autocast(Dtype::f32), UsageError, "f16 or bf16");
+    EXPECT_ERROR(const Autocast wide(Dtype::f32), UsageError, "f16 or bf16");
 }
 
 TEST(Autocast, PinnedToFp32WidensWhatComesIn16Bits) {
