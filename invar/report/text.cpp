@@ -1,0 +1,99 @@
+#include "invar/report/text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+// Characters as a reader counts them: the bytes that begin one.
+std::size_t width_of(std::string_view text) {
+    return std::size_t(
+        std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string escaped(const std::string& cell) {
+    std::string out;
+    for (const char c : cell) {
+        if (c == '|') out += '\\';
+        out += c == '\n' ? ' ' : c;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string report_bytes(std::int64_t bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = double(bytes);
+    int unit = 0;
+    while (std::fabs(value) >= 1024 && unit < 4) value /= 1024, ++unit;
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string report_duration(double seconds) {
+    if (!std::isfinite(seconds)) return "n/a";
+    if (seconds < 60) return fmt::format("{:.2f} s", seconds);
+    const auto whole = std::int64_t(std::llround(seconds));
+    if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+    return fmt::format("{}h {:02}m {:02}s", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string report_change(double from, double to) {
+    if (!std::isfinite(from) || !std::isfinite(to)) return "n/a";
+    if (from == to) return "0.00%";
+    if (from == 0) return "n/a";
+    return fmt::format("{:+.2f}%", 100.0 * (to - from) / std::fabs(from));
+}
+
+std::string report_number(double value) {
+    if (!std::isfinite(value)) return std::isnan(value) ? "NaN" : value > 0 ? "Inf" : "-Inf";
+    const double size = std::fabs(value);
+    return size != 0 && (size < 1e-3 || size >= 1e6) ? fmt::format("{:.3e}", value)
+           : size < 10                               ? fmt::format("{:.4f}", value)
+           : size < 1000                             ? fmt::format("{:.1f}", value)
+                                                     : fmt::format("{:.0f}", value);
+}
+
+std::string shell_word(std::string_view word) {
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+    if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return std::string(word);
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    return quoted + "'";
+}
+
+MarkdownTable& MarkdownTable::row(std::vector<std::string> cells) {
+    check(cells.size() == header_.size(), "a table of {} columns was given a row of {}", header_.size(), cells.size());
+    for (std::string& cell : cells) cell = escaped(cell);
+    rows_.push_back(std::move(cells));
+    return *this;
+}
+
+std::string MarkdownTable::str() const {
+    std::vector<std::size_t> widths;
+    for (std::size_t i = 0; i < header_.size(); ++i) {
+        widths.push_back(std::max<std::size_t>(width_of(header_[i]), 3));
+        for (const auto& row : rows_) widths[i] = std::max(widths[i], width_of(row[i]));
+    }
+    // The first column names things and starts at the left, figures end at the right.
+    const auto line = [&](const std::vector<std::string>& cells) {
+        std::string text = "|";
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            const std::string pad(widths[i] - width_of(cells[i]), ' ');
+            text += i == 0 ? " " + cells[i] + pad + " |" : " " + pad + cells[i] + " |";
+        }
+        return text + "\n";
+    };
+    std::string text = line(header_) + "|";
+    for (std::size_t i = 0; i < widths.size(); ++i)
+        text += i == 0 ? std::string(widths[i] + 2, '-') + "|" : std::string(widths[i] + 1, '-') + ":|";
+    text += "\n";
+    for (const auto& row : rows_) text += line(row);
+    return text;
+}
+
+}  // namespace invar

@@ -1,0 +1,121 @@
+#include "invar/train/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "invar/core/error.h"
+#include "invar/train/setup.h"
+#include "invar/train/step.h"
+
+namespace invar {
+
+namespace {
+
+constexpr const char* kBaseline = "32-true";
+
+// Steps of one precision before it is another's turn. More than one, since the first finds its data out of the caches,
+// and few, so that what else happens on the machine meets all precisions alike.
+constexpr int kTurn = 4;
+
+// Everything of a run but its data set: a group of random batches, trained on again and again.
+struct Bench {
+    explicit Bench(const Config& config) : setup(config) {
+        setup.model->train();
+        setup.train_data->start_epoch(0);
+        while (std::int64_t(group.size()) < setup.accumulate) group.push_back(*setup.train_data->next());
+        for (const Batch& batch : group) samples += batch.size;
+    }
+    double step_ms() {
+        const auto start = std::chrono::steady_clock::now();
+        training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, group);
+        kernels_for(setup.device).synchronize();
+        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    }
+    Setup setup;
+    std::vector<Batch> group;
+    std::int64_t samples = 0;
+};
+
+Config config_for(const Config& base, const std::string& precision) {
+    Config config = base;
+    config.trainer.precision = precision;
+    if (precision == kBaseline) config.trainer.amp_level = "auto", config.trainer.precision_overrides.clear();
+    config.data.name = "synthetic";
+    config.data.size = std::max<std::int64_t>(config.data.batch_size * config.trainer.accumulate_grad_batches, 10);
+    config.data.size = std::max(config.data.size, config.data.classes);
+    config.data.num_workers = 0;
+    config.trainer.limit_train_batches = BatchCount::all();
+    config.trainer.limit_val_batches = BatchCount::all();
+    return config;
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+}  // namespace
+
+std::vector<BenchResult> run_bench(const BenchOptions& options, const std::function<void(double)>& progress) {
+    check<UsageError>(options.steps >= 1, "--steps {}: must be at least 1", options.steps);
+    check<UsageError>(options.warmup >= 0, "--warmup {}: must be at least 0", options.warmup);
+    check<UsageError>(!options.precisions.empty(), "--precisions is empty; name at least one, as in 32-true,16-mixed");
+    std::vector<Config> configs;
+    std::vector<BenchResult> results;
+    for (const std::string& precision : options.precisions) {
+        const std::string name = Precision::parse(precision).name();
+        const auto same = [&](const BenchResult& other) { return other.precision == name; };
+        if (std::any_of(results.begin(), results.end(), same)) continue;
+        configs.push_back(config_for(options.base, name));
+        configs.back().trainer.resolved_precision().require(Device::parse(options.base.trainer.device));
+        results.emplace_back().precision = name;
+    }
+    const std::size_t n = configs.size();
+    auto tell = [&, done = 0](int steps) mutable {
+        done += steps;
+        const int all = int(n) * (1 + options.warmup + options.steps);
+        if (progress) progress(double(done) / double(all));
+    };
+
+    // Memory first, one precision at a time, so that no other's weights are counted with it.
+    for (std::size_t i = 0; i < n; ++i) {
+        Bench bench(configs[i]);
+        reset_peak_memory(bench.setup.device);
+        bench.step_ms();
+        results[i].memory = memory_stats(bench.setup.device);
+        results[i].device = bench.setup.device.str();
+        results[i].threads = threads();
+        results[i].samples_per_step = bench.samples;
+        tell(1);
+    }
+
+    std::vector<std::unique_ptr<Bench>> benches;
+    for (const Config& config : configs) benches.push_back(std::make_unique<Bench>(config));
+    std::vector<std::vector<double>> times(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        for (int step = 0; step < options.warmup; ++step) benches[i]->step_ms();
+        tell(options.warmup);
+    }
+    for (int done = 0; done < options.steps; done += kTurn) {
+        const int turn = std::min(kTurn, options.steps - done);
+        for (std::size_t i = 0; i < n; ++i) {
+            for (int step = 0; step < turn; ++step) times[i].push_back(benches[i]->step_ms());
+            tell(turn);
+        }
+    }
+
+    double baseline = 0.0;
+    for (std::size_t i = 0; i < n; ++i) {
+        BenchResult& r = results[i];
+        r.ms_per_step = median(times[i]);
+        r.fastest_ms = *std::min_element(times[i].begin(), times[i].end());
+        r.samples_per_s = 1e3 * double(r.samples_per_step) / r.ms_per_step;
+        if (r.precision == kBaseline) baseline = r.samples_per_s;
+    }
+    for (BenchResult& r : results) r.ratio = baseline > 0 ? r.samples_per_s / baseline : 0.0;
+    return results;
+}
+
+}  // namespace invar

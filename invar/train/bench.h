@@ -1,0 +1,35 @@
+// Measures a training step under several precisions side by side: time, throughput, peak memory by purpose.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "invar/core/memory.h"
+#include "invar/train/config.h"
+
+namespace invar {
+
+struct BenchOptions {
+    Config base;  // model, batch, optimizer, clipping, threads; its data set is not read
+    std::vector<std::string> precisions = {"32-true", "16-mixed", "bf16-mixed"};
+    int steps = 20;  // timed, of each precision
+    int warmup = 3;  // before them, not timed
+};
+
+struct BenchResult {
+    std::string precision;  // canonical name
+    std::string device;
+    int threads = 0;
+    std::int64_t samples_per_step = 0;
+    double ms_per_step = 0.0;  // the median
+    double fastest_ms = 0.0;
+    double samples_per_s = 0.0;
+    double ratio = 0.0;  // of the throughput to that of 32-true; 0 where that was not measured
+    MemoryStats memory;
+};
+
+// `progress` is told the share that is done, now and then.
+std::vector<BenchResult> run_bench(const BenchOptions& options, const std::function<void(double)>& progress = {});
+
+}  // namespace invar
