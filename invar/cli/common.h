@@ -19,8 +19,8 @@ struct ConfigArguments {
     std::vector<std::string> words;
     std::vector<std::string> flags;  // as key=value
 
-    // Declares the words with --device and --threads. Must outlive the parsing.
-    void add_to(CLI::App& command);
+    // Declares the words, shown in help as `usage`, with --device and --threads. Must outlive the parsing.
+    void add_to(CLI::App& command, const std::string& usage = "[CONFIG] [key=value ...]");
     // One more flag that sets a key.
     void flag_for(CLI::App& command, const std::string& flag, const std::string& key, const std::string& help,
                   const std::string& value_name);
@@ -30,7 +30,7 @@ struct ConfigArguments {
     // key=value words, then the flags.
     std::vector<std::string> overrides() const;
     Config load() const;
-    // The same on top of a configuration that is not among the words: a file's path, or its text and where it came from.
+    // The same on top of a configuration that is not among the words: a file, or its text.
     Config load_over(const std::filesystem::path& file) const;
     Config load_over_text(const std::string& yaml) const;
 };

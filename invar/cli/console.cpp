@@ -113,7 +113,7 @@ std::string clock_time(double seconds) {
 std::string human_count(std::int64_t n) {
     std::string digits = std::to_string(n);
     for (std::ptrdiff_t i = std::ptrdiff_t(digits.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
-        digits.insert(std::size_t(i), ",");
+        digits.insert(std::size_t(i), 1, ',');
     return digits;
 }
 

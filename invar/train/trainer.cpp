@@ -106,6 +106,7 @@ void Trainer::train_epoch(Observer& observer) {
         ++progress_.step;
         progress_.batch = data.position();
         const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
+        observer.ticked(progress_, setup_.total_steps);
         after_step(loss, observer);
         if (every > 0 && progress_.step % every == 0) save();
         const bool last_of_epoch = progress_.batch >= data.batches_per_epoch();

@@ -16,7 +16,8 @@ class Observer {
   public:
     virtual ~Observer() = default;
     virtual void started(const Setup&, const RunFolder&, const Progress&) {}
-    virtual void stepped(const StepMetrics&) {}
+    virtual void ticked(const Progress&, std::int64_t /*total_steps*/) {}  // after every step; nothing is read for it
+    virtual void stepped(const StepMetrics&) {}                            // after every logged one
     virtual void validated(const ValidationMetrics&) {}
     virtual void noted(const std::string&) {}  // one line worth showing
 };

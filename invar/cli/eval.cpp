@@ -1,0 +1,105 @@
+// `invar eval`: loss and accuracy of saved weights on the validation data.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/core/error.h"
+#include "invar/train/run_folder.h"
+#include "invar/train/snapshot.h"
+#include "invar/train/step.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct EvalArguments : ConfigArguments {
+    bool json = false;
+};
+
+struct Source {
+    std::string name;  // the file the weights are from
+    Config config;
+    StateDict weights;
+};
+
+bool is_checkpoint(const fs::path& file) {
+    const Metadata metadata = SafetensorsFile(file).metadata();
+    const auto format = metadata.find("format");
+    return format != metadata.end() && format->second.starts_with("invar-checkpoint");
+}
+
+Source read_source(EvalArguments& arguments) {
+    const auto first = std::find_if(arguments.words.begin(), arguments.words.end(),
+                                    [](const std::string& word) { return word.find('=') == word.npos; });
+    check<UsageError>(first != arguments.words.end(),
+                      "say what to evaluate: the folder of a run, a checkpoint or a safetensors file, as in: invar eval runs/mnist_mlp");
+    const fs::path target = *first;
+    arguments.words.erase(first);
+    std::error_code error;
+    check<UsageError>(fs::exists(target, error), "{}: there is no such file or folder", target.string());
+    const auto refuse_config = [&] {
+        const std::string config = arguments.config();
+        check<UsageError>(config.empty(), "{} brings its configuration; leave out '{}' and set keys as key=value", target.string(), config);
+    };
+    if (fs::is_directory(target, error)) {
+        refuse_config();
+        check<UsageError>(fs::is_regular_file(RunFolder::config_of(target), error), "{}: not the folder of a run: it has no config.yaml",
+                          target.string());
+        const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(target), 1).latest();
+        for (const std::string& note : latest.notes) warn("note: " + note);
+        check(bool(latest), "{}: the run has no whole checkpoint yet", target.string());
+        return {latest.path.string(), arguments.load_over(RunFolder::config_of(target)), model_weights(load_checkpoint(latest.path))};
+    }
+    if (!is_checkpoint(target)) return {target.string(), arguments.load(), load_safetensors(target).tensors};
+    refuse_config();
+    const Checkpoint checkpoint = load_checkpoint(target);
+    const auto config = checkpoint.state.find("config");
+    check<IoError>(config != checkpoint.state.end() && config->is_string(), "{}: the checkpoint holds no configuration", target.string());
+    return {target.string(), arguments.load_over_text(config->get<std::string>()), model_weights(checkpoint)};
+}
+
+void eval(EvalArguments& arguments) {
+    Source source = read_source(arguments);
+    source.config.init_from.clear();  // the weights come from elsewhere now
+    const Setup setup(source.config);
+    check<UsageError>(setup.test_data->batches_per_epoch() > 0, "trainer.limit_val_batches leaves nothing to evaluate on");
+    try {
+        setup.model->load_state_dict(source.weights);
+    } catch (const Error& error) {
+        fail("{}: {}", source.name, error.what());
+    }
+    const Evaluation result = evaluate(*setup.model, *setup.test_data, setup.precision);
+    const std::string data = setup.test_data->dataset().name();
+    if (arguments.json) {
+        JsonLine line;
+        line.add("weights", source.name).add("data", data).add("precision", setup.precision.name()).add("samples", result.samples);
+        say(line.add("loss", result.loss).add("accuracy", result.accuracy).text());
+        return;
+    }
+    Table table;
+    table.row({"weights", source.name});
+    table.row({"data", fmt::format("{}, {} samples", data, human_count(result.samples))});
+    table.row({"precision", setup.precision.name()});
+    table.row({"loss", fmt::format("{:.6f}", result.loss)});
+    table.row({"accuracy", fmt::format("{:.2f}%", 100 * result.accuracy)});
+    fmt::print("{}", table.text());
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, int&) {
+    CLI::App* command = app.add_subcommand("eval", "Measure saved weights on the validation data");
+    auto arguments = std::make_shared<EvalArguments>();
+    arguments->add_to(*command, "RUN|CHECKPOINT|WEIGHTS [CONFIG] [key=value ...]");
+    command->add_flag("--json", arguments->json, "Print one JSON object");
+    command->footer(example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet trainer.precision=bf16-mixed",
+                             "invar eval weights.safetensors mnist_mlp"}));
+    command->callback([arguments] { eval(*arguments); });
+}
+
+}  // namespace invar

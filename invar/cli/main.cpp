@@ -1,0 +1,113 @@
+// The program `invar`: parses the command line, runs one command, and turns errors into one line and an exit code:
+// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <new>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/core/error.h"
+#include "invar/core/suggest.h"
+
+namespace invar {
+namespace {
+
+// Positional arguments are shown as the command describes them, not as the parser's one list of words.
+class HelpPages : public CLI::Formatter {
+  public:
+    HelpPages() { column_width(38); }
+    std::string make_option_usage(const CLI::Option* option) const override {
+        return option->get_option_text().empty() ? Formatter::make_option_usage(option) : option->get_option_text();
+    }
+    std::string make_option(const CLI::Option* option, bool is_positional) const override {
+        if (!is_positional || option->get_option_text().empty()) return Formatter::make_option(option, is_positional);
+        return fmt::format("  {}\n      {}\n", option->get_option_text(), option->get_description());
+    }
+};
+
+std::string one_line(std::string text) {
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    for (char& c : text)
+        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+    return text;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+    return names;
+}
+
+// The first word is the command; a wrong one deserves more than "was not expected".
+void check_command(const CLI::App& app, int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word.starts_with("-")) continue;
+        const std::vector<std::string> names = command_names(app);
+        check<UsageError>(std::find(names.begin(), names.end(), word) != names.end(), "unknown command '{}'{}; there are {}",
+                          word.substr(0, 80), did_you_mean(word, names), fmt::join(names, ", "));
+        return;
+    }
+}
+
+// What the parser found wrong, with the nearest option where one was not known.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+    const CLI::App* where = &app;
+    for (const CLI::App* command : app.get_subcommands()) where = command;
+    const std::string help = where == &app ? "invar --help" : fmt::format("invar {} --help", where->get_name());
+    for (const std::string& word : where->remaining()) {
+        if (!word.starts_with("-")) return fmt::format("'{}' was not expected; see {}", word.substr(0, 80), help);
+        std::vector<std::string> known;
+        for (const CLI::Option* option : where->get_options())
+            for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+        const std::string flag = word.substr(0, word.find('='));
+        return fmt::format("unknown option '{}'{}; see {}", flag.substr(0, 80), did_you_mean(flag, known), help);
+    }
+    return fmt::format("{}; see {}", one_line(error.what()), help);
+}
+
+int report(int code, const std::string& message) {
+    std::fflush(stdout);
+    fmt::print(stderr, "invar: error: {}\n", one_line(message));
+    return code;
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("Trains neural networks in mixed precision, and proves that the result can be trusted.", "invar");
+    app.formatter(std::make_shared<HelpPages>());
+    app.get_formatter()->label("Positionals", "Arguments");
+    app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+    app.set_version_flag("--version", "invar " INVAR_VERSION, "Print the version and leave");
+    app.set_help_flag("-h,--help", "Print this help and leave");
+    app.require_subcommand(0, 1);
+    app.footer(example({"invar train synthetic --mixed_precision bf16"}) + "\n\n`invar COMMAND --help` tells about one command.");
+    int exit_code = 0;
+    for (const auto add : {add_train, add_validate, add_eval, add_init, add_bench, add_formats, add_ops, add_completion}) add(app, exit_code);
+    for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
+    try {
+        check_command(app, argc, argv);
+        app.parse(argc, argv);
+        if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+    } catch (const CLI::Success& success) {  // --help and --version
+        return app.exit(success);
+    } catch (const CLI::ParseError& error) {
+        return report(2, explain(app, error));
+    } catch (const UsageError& error) {
+        return report(2, error.what());
+    } catch (const std::bad_alloc&) {
+        return report(1, "out of memory; a smaller data.batch_size needs less");
+    } catch (const std::exception& error) {
+        return report(1, error.what());
+    }
+    if (std::fflush(stdout) != 0) return report(1, "cannot write to standard output; is the disk full?");
+    return exit_code;
+}
+
+}  // namespace
+}  // namespace invar
+
+int main(int argc, char** argv) {
+    return invar::run(argc, argv);
+}

@@ -1,0 +1,114 @@
+#include "invar/cli/progress.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace invar {
+
+namespace {
+
+volatile sig_atomic_t signalled = 0;
+
+void on_signal(int) {
+    signalled = 1;
+    // From here on a signal does what it does by itself.
+    ::signal(SIGINT, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
+    Trainer::request_stop();
+}
+
+}  // namespace
+
+StopOnSignal::StopOnSignal() {
+    signalled = 0;
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;  // files are still being read and written
+    ::sigaction(SIGINT, &action, nullptr);
+    ::sigaction(SIGTERM, &action, nullptr);
+}
+
+StopOnSignal::~StopOnSignal() {
+    ::signal(SIGINT, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
+}
+
+bool StopOnSignal::requested() {
+    return signalled != 0;
+}
+
+void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress& progress) {
+    scaled_ = setup.scaler->enabled();
+    samples_per_step_ = setup.train_data->options().batch_size * setup.accumulate;
+    steps_per_epoch_ = setup.steps_per_epoch;
+    last_.reset();
+    ticks_ = 0;
+    step_seconds_ = 0.0;
+    before_ = Clock::now();
+    // A signal that came while the data were read.
+    if (StopOnSignal::requested()) Trainer::request_stop();
+    draw(progress.step, setup.total_steps);
+}
+
+void ProgressLine::ticked(const Progress& progress, std::int64_t total_steps) {
+    const Clock::time_point now = Clock::now();
+    const double taken = std::chrono::duration<double>(now - before_).count();
+    before_ = now;
+    ++ticks_;
+    const double weight = std::max(0.02, 1.0 / double(std::max<std::int64_t>(ticks_ - 1, 1)));
+    step_seconds_ += weight * (taken - step_seconds_);
+    if (StopOnSignal::requested() && !told_stop_) {
+        told_stop_ = true;
+        noted("stopping: saving a checkpoint first (once more to quit at once)");
+    }
+    if (line_.due()) draw(progress.step, total_steps);
+}
+
+void ProgressLine::draw(std::int64_t step, std::int64_t total) {
+    if (quiet_ || !on_terminal() || total <= 0) return;
+    const double share = double(step) / double(total);
+    std::vector<std::string> parts;
+    std::string head = label_.empty() ? "" : label_ + "  ";
+    head += fmt::format("{} {}/{} {:3.0f}%", bar(share, terminal_width() >= 100 ? 24 : 12), step, total, std::floor(100 * share));
+    parts.push_back(std::move(head));
+    parts.push_back("ETA " + (ticks_ > 0 ? clock_time(step_seconds_ * double(total - step)) : std::string("-:--")));
+    if (last_) parts.push_back(fmt::format("loss {:.4f}", last_->loss));
+    if (ticks_ > 1) parts.push_back(human_rate(double(samples_per_step_) / step_seconds_) + " samples/s");
+    if (last_) {
+        if (scaled_) parts.push_back(fmt::format("scale {:g}", last_->scale));
+        parts.push_back(fmt::format("grad norm {:.3g}", last_->grad_norm));
+        if (last_->skipped > 0) parts.push_back(paint(Colour::yellow, fmt::format("skipped {}", last_->skipped)));
+    }
+    line_.show(parts);
+}
+
+void ProgressLine::lasting(std::string_view line) {
+    if (quiet_) return;
+    line_.above(label_.empty() ? std::string(line) : fmt::format("{}  {}", label_, line));
+}
+
+void ProgressLine::stepped(const StepMetrics& m) {
+    last_ = m;
+    if (on_terminal()) return;
+    std::string line = fmt::format("step {}/{}  epoch {}  loss {:.6f}  lr {:.4g}  grad norm {:.4g}", m.step, m.total_steps, m.epoch + 1,
+                                   m.loss, m.lr, m.grad_norm);
+    if (scaled_) line += fmt::format("  scale {:g}", m.scale);
+    if (m.skipped > 0) line += fmt::format("  skipped {}", m.skipped);
+    lasting(line + fmt::format("  {} samples/s", human_rate(m.samples_per_s)));
+}
+
+void ProgressLine::validated(const ValidationMetrics& m) {
+    lasting(fmt::format("{}  step {}  val loss {:.4f}  val accuracy {:.2f}%",
+                        paint(Colour::cyan, fmt::format("epoch {}", steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch)),
+                        m.step, m.loss, 100 * m.accuracy));
+    before_ = Clock::now();  // validation is not a slow step
+}
+
+void ProgressLine::noted(const std::string& note) {
+    lasting(paint(Colour::yellow, "note") + ": " + note);
+}
+
+}  // namespace invar

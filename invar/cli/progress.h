@@ -1,0 +1,56 @@
+// ProgressLine: a run as it is seen on a terminal (one live line, lasting lines above it) or through a pipe (a line a
+// logged step). Also turns Ctrl-C and SIGTERM into a stop that can be resumed.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "invar/cli/console.h"
+#include "invar/train/trainer.h"
+
+namespace invar {
+
+class ProgressLine : public Observer {
+  public:
+    // `label` stands before everything, as where several runs follow each other; `quiet` shows nothing at all.
+    explicit ProgressLine(std::string label = "", bool quiet = false) : label_(std::move(label)), quiet_(quiet) {}
+
+    void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override;
+    void ticked(const Progress& progress, std::int64_t total_steps) override;
+    void stepped(const StepMetrics& metrics) override;
+    void validated(const ValidationMetrics& metrics) override;
+    void noted(const std::string& note) override;
+    // Takes the live line away; call it before printing something else.
+    void finish() { line_.clear(); }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    void draw(std::int64_t step, std::int64_t total);
+    void lasting(std::string_view line);
+
+    std::string label_;
+    bool quiet_;
+    LiveLine line_;
+    bool scaled_ = false;
+    std::int64_t samples_per_step_ = 0;
+    std::int64_t steps_per_epoch_ = 0;
+    std::optional<StepMetrics> last_;
+    bool told_stop_ = false;
+    // Speed is of the recent steps, so that the first, slow one does not count for long.
+    Clock::time_point before_;
+    double step_seconds_ = 0.0;  // a moving mean; 0 before the second step
+    std::int64_t ticks_ = 0;
+};
+
+// While it lives, the first SIGINT or SIGTERM asks the run to save and stop; the second one kills as usual.
+class StopOnSignal {
+  public:
+    StopOnSignal();
+    ~StopOnSignal();
+    StopOnSignal(const StopOnSignal&) = delete;
+    StopOnSignal& operator=(const StopOnSignal&) = delete;
+    static bool requested();
+};
+
+}  // namespace invar
