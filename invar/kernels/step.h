@@ -15,7 +15,7 @@ struct ScalerSpec {
     float growth_factor = 2.0f;
     float backoff_factor = 0.5f;
     std::int32_t growth_interval = 2000;
-    float min_scale = 0.0f;  // 0: no floor
+    float min_scale = 0.0f;  // 0: no floor but the smallest scale that has a finite reciprocal
     float max_scale = 0.0f;  // 0: no ceiling but finite FP32
     std::int32_t hysteresis = 1;  // overflows it takes until the scale backs off
     bool consecutive_hysteresis = false;  // every clean step refills the hysteresis, not growth alone
@@ -135,8 +135,9 @@ INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
         if (--s.hysteresis_left > 0) return;
         s.hysteresis_left = 1;  // used up: every further overflow backs off, until growth refills it
         const float lowered = s.scale * spec.backoff_factor;
-        s.at_floor = spec.min_scale > 0.0f && lowered < spec.min_scale;
-        s.scale = s.at_floor ? spec.min_scale : lowered;
+        const float floor = spec.min_scale > 1.17549435e-38f ? spec.min_scale : 1.17549435e-38f;  // at 0, 0/0 would reach the weights
+        s.at_floor = lowered < floor;
+        s.scale = s.at_floor ? floor : lowered;
         ++s.backoffs;
         return;
     }

@@ -70,6 +70,45 @@ void multiply(const View& a, const View& b, const View& out, float beta) {
                        result.leading});
 }
 
+// How much widened data is worked on at a time: what stays in the cache between being widened and being used.
+constexpr std::int64_t kPanelBytes = std::int64_t(2) << 20;
+
+// Positions [begin, begin + count) of one dimension.
+View part_of(const View& view, int dim, std::int64_t begin, std::int64_t count) {
+    View part = view;
+    part.data = byte_at(view.data, view.dtype, begin * view.stride[dim]);
+    part.size[dim] = count;
+    return part;
+}
+
+// Multiplies by a 16-bit right operand that is widened panel by panel: over its columns where those are its rows in
+// memory (a weight in forward), else over the inner dimension (the same weight in backward).
+void multiply_by_panels(Kernels& kernels, const View& a, const View& b, const View& out, float beta) {
+    const bool by_columns = operand(b).transposed;
+    const int dim = by_columns ? 2 : 1;
+    const std::int64_t total = b.size[dim], row_bytes = b.numel() / total * std::int64_t(sizeof(float));
+    const std::int64_t panel = std::clamp<std::int64_t>(kPanelBytes / std::max<std::int64_t>(row_bytes, 1), 64, total < 64 ? 64 : total);
+    for (std::int64_t begin = 0; begin < total; begin += panel) {
+        const std::int64_t count = std::min(panel, total - begin);
+        const Widened wide(part_of(b, dim, begin, count));
+        wide.load(kernels);
+        if (by_columns) multiply(a, wide.view(), part_of(out, 2, begin, count), beta);
+        else multiply(part_of(a, 2, begin, count), wide.view(), out, begin == 0 ? beta : 1.0f);
+    }
+}
+
+// Cuts the batch into chunks whose widened images stay in the cache; calls f(spec of the chunk, its first image).
+template <class F>
+void for_image_chunks(const ConvSpec& spec, F&& f) {
+    const std::int64_t image_bytes = (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
+    const std::int64_t images = std::clamp<std::int64_t>(2 * kPanelBytes / image_bytes, 2, std::max<std::int64_t>(spec.batch, 2));
+    for (std::int64_t first = 0; first < spec.batch; first += images) {
+        ConvSpec chunk = spec;
+        chunk.batch = std::min(images, spec.batch - first);
+        f(chunk, first);
+    }
+}
+
 View rows_of_bias(const View& bias, const View& out) {
     View rows = out;
     rows.data = bias.data;
@@ -90,11 +129,13 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, const Vi
         return;
     }
     if (onednn::native(a.dtype) && !bias) return onednn::matmul(a, b, out, accumulate);
-    const Widened left(a), right(b), result(out);
-    left.load(*this), right.load(*this);
+    const Widened left(a), result(out);
+    left.load(*this);
     if (accumulate) result.load(*this);
     if (bias) copy(rows_of_bias(bias, out), result.view());  // the product is then added to the bias
-    multiply(left.view(), right.view(), result.view(), accumulate || bias ? 1.0f : 0.0f);
+    const float beta = accumulate || bias ? 1.0f : 0.0f;
+    if (b.dtype == Dtype::f32) multiply(left.view(), b, result.view(), beta);
+    else multiply_by_panels(*this, left.view(), b, result.view(), beta);
     result.store(*this);
 }
 
@@ -102,39 +143,51 @@ void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w
     if (x.dtype == Dtype::f64) return reference::conv_forward(spec, x, w, bias, y);
     const Widened b(bias);
     b.load(*this);
-    if (onednn::native(x.dtype)) return onednn::conv_forward(spec, x.dtype, x.data, w.data, b.data(), y.data);
-    const Widened input(x), weights(w), result(y);
-    input.load(*this), weights.load(*this);
-    onednn::conv_forward(spec, Dtype::f32, input.data(), weights.data(), b.data(), result.data());
-    result.store(*this);
+    if (x.dtype == Dtype::f32 || onednn::native(x.dtype)) return onednn::conv_forward(spec, x.dtype, x.data, w.data, b.data(), y.data);
+    const Widened weights(w);
+    weights.load(*this);
+    for_image_chunks(spec, [&](const ConvSpec& chunk, std::int64_t first) {
+        const Widened input(part_of(x, 0, first, chunk.batch)), result(part_of(y, 0, first, chunk.batch));
+        input.load(*this);
+        onednn::conv_forward(chunk, Dtype::f32, input.data(), weights.data(), b.data(), result.data());
+        result.store(*this);
+    });
 }
 
 void CpuKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
                                const View& gb, bool accumulate) {
     if (gy.dtype == Dtype::f64) return reference::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate);
-    const bool native = onednn::native(gy.dtype);
-    const Dtype dtype = native ? gy.dtype : Dtype::f32;
-    const auto widened = [&](const View& v) { return native ? Widened(View{}) : Widened(v); };
-    const Widened gradient = widened(gy);
-    gradient.load(*this);
-    const void* g = native ? gy.data : gradient.data();
-    if (gx) {
-        const Widened weights = widened(w), result = widened(gx);
-        weights.load(*this);
-        onednn::conv_backward_data(spec, dtype, g, native ? w.data : weights.data(), native ? gx.data : result.data());
-        if (!native) result.store(*this);
+    const Storage sums(gw ? std::size_t(gw.numel() + spec.out_c) * sizeof(float) : 0, Device::cpu(), Purpose::workspace);
+    // The first chunk's weight gradient may overwrite; every later one is made aside and added.
+    const auto weight_gradient = [&](const ConvSpec& chunk, Dtype dtype, const void* in, const void* g, bool add_to) {
+        float* fresh = add_to ? static_cast<float*>(sums.data()) : gw.as<float>();
+        float* fresh_bias = !gb ? nullptr : add_to ? fresh + gw.numel() : gb.as<float>();
+        onednn::conv_backward_weights(chunk, dtype, in, g, fresh, fresh_bias);
+        if (!add_to) return;
+        add(fresh, gw.as<float>(), gw.numel());
+        if (gb) add(fresh_bias, gb.as<float>(), spec.out_c);
+    };
+    if (gy.dtype == Dtype::f32 || onednn::native(gy.dtype)) {
+        if (gx) onednn::conv_backward_data(spec, gy.dtype, gy.data, w.data, gx.data);
+        if (gw) weight_gradient(spec, gy.dtype, x.data, gy.data, accumulate);
+        return;
     }
-    if (!gw) return;
-    const Widened input = widened(x);
-    input.load(*this);
-    const void* px = native ? x.data : input.data();
-    if (!accumulate) return onednn::conv_backward_weights(spec, dtype, px, g, gw.as<float>(), gb.as<float>());
-    const std::int64_t count = gw.numel(), channels = gb ? spec.out_c : 0;
-    const Storage sums(std::size_t(count + channels) * sizeof(float), Device::cpu(), Purpose::workspace);
-    float* fresh = static_cast<float*>(sums.data());
-    onednn::conv_backward_weights(spec, dtype, px, g, fresh, gb ? fresh + count : nullptr);
-    add(fresh, gw.as<float>(), count);
-    if (gb) add(fresh + count, gb.as<float>(), channels);
+    const Widened weights(gx ? w : View{});
+    weights.load(*this);
+    for_image_chunks(spec, [&](const ConvSpec& chunk, std::int64_t first) {
+        const Widened gradient(part_of(gy, 0, first, chunk.batch));
+        gradient.load(*this);
+        if (gx) {
+            const Widened result(part_of(gx, 0, first, chunk.batch));
+            onednn::conv_backward_data(chunk, Dtype::f32, gradient.data(), weights.data(), result.data());
+            result.store(*this);
+        }
+        if (gw) {
+            const Widened input(part_of(x, 0, first, chunk.batch));
+            input.load(*this);
+            weight_gradient(chunk, Dtype::f32, input.data(), gradient.data(), accumulate || first > 0);
+        }
+    });
 }
 
 }  // namespace invar::INVAR_ISA
