@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "invar/autograd/node.h"
+#include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/ops/checkpoint.h"
 #include "invar/ops/ops.h"
 
 namespace invar {
@@ -23,6 +25,8 @@ Tensor filled(const Shape& shape, double value, Dtype dtype = Dtype::f32) {
 }
 
 FileLayout linear_layout(std::int64_t in, std::int64_t out, const ImageShape& image) {
+    check<UsageError>(image.channels == 0 || image.height * image.width * image.channels == in,
+                      "linear: an image of {}x{}x{} does not have {} values", image.height, image.width, image.channels, in);
     if (image.channels == 0 || image.height * image.width == 1 || image.channels == 1) return {};
     return {{out, image.height, image.width, image.channels}, {0, 3, 1, 2}, {out, in}};
 }
@@ -30,6 +34,13 @@ FileLayout linear_layout(std::int64_t in, std::int64_t out, const ImageShape& im
 // [a, kh, kw, b] in memory, [a, b, kh, kw] in files.
 FileLayout conv_layout(std::int64_t a, std::int64_t kernel, std::int64_t b) {
     return {{a, kernel, kernel, b}, {0, 3, 1, 2}, {a, b, kernel, kernel}};
+}
+
+// Before a size is divided by the groups.
+ops::Conv2dOptions checked(const ops::Conv2dOptions& options, std::int64_t in, std::int64_t out) {
+    check<UsageError>(options.groups > 0 && in % options.groups == 0 && out % options.groups == 0,
+                      "convolution: {} groups do not divide {} inputs and {} outputs", options.groups, in, out);
+    return options;
 }
 
 Tensor value_of(const Parameter* parameter) { return parameter ? parameter->value : Tensor{}; }
@@ -43,17 +54,17 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape ima
 Tensor Linear::forward(const Tensor& x) { return ops::linear(x, weight.value, value_of(bias)); }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
-    : weight(add_parameter("weight", uniform_within({out, kernel, kernel, in / options.groups}, in / options.groups * kernel * kernel),
-                           conv_layout(out, kernel, in / options.groups))),
-      options_(options) {
+    : options_(checked(options, in, out)),
+      weight(add_parameter("weight", uniform_within({out, kernel, kernel, in / options.groups}, in / options.groups * kernel * kernel),
+                           conv_layout(out, kernel, in / options.groups))) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel * kernel));
 }
 Tensor Conv2d::forward(const Tensor& x) { return ops::conv2d(x, weight.value, value_of(bias), options_); }
 
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
-    : weight(add_parameter("weight", uniform_within({in, kernel, kernel, out / options.groups}, out / options.groups * kernel * kernel),
-                           conv_layout(in, kernel, out / options.groups))),
-      options_(options) {
+    : options_(checked(options, in, out)),
+      weight(add_parameter("weight", uniform_within({in, kernel, kernel, out / options.groups}, out / options.groups * kernel * kernel),
+                           conv_layout(in, kernel, out / options.groups))) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, out / options.groups * kernel * kernel));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) { return ops::conv_transpose2d(x, weight.value, value_of(bias), options_); }
@@ -67,7 +78,7 @@ BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum)
       eps_(eps),
       momentum_(momentum) {}
 Tensor BatchNorm::forward(const Tensor& x) {
-    if (training()) {
+    if (training() && !ops::recomputing()) {
         const NoGrad no_grad;
         Kernels& kernels = kernels_for(batches.device());
         kernels.unary(UnaryOp::Affine, batches.view(), batches.view(), {1, 1});

@@ -23,22 +23,26 @@ class Conv2d : public Module {
   public:
     Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {}, bool bias = true);
     Tensor forward(const Tensor& x) override;
-    Parameter& weight;
-    Parameter* bias = nullptr;
 
   private:
-    ops::Conv2dOptions options_;
+    ops::Conv2dOptions options_;  // checked before the weights are made
+
+  public:
+    Parameter& weight;
+    Parameter* bias = nullptr;
 };
 
 class ConvTranspose2d : public Module {
   public:
     ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {}, bool bias = true);
     Tensor forward(const Tensor& x) override;
-    Parameter& weight;
-    Parameter* bias = nullptr;
 
   private:
-    ops::Conv2dOptions options_;
+    ops::Conv2dOptions options_;  // checked before the weights are made
+
+  public:
+    Parameter& weight;
+    Parameter* bias = nullptr;
 };
 
 // Over the last dimension, whatever stands before it: BatchNorm1d and 2d alike.

@@ -30,6 +30,8 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
     const Device device = parameters_[0]->value.device();
     std::int64_t total = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        for (std::size_t other = 0; other < i; ++other)
+            check<UsageError>(parameters_[i] != parameters_[other], "parameter {} is in two groups", parameters_[i]->name);
         check<UsageError>(parameters_[i]->value.device() == device, "parameter {} is on {}, the first one on {}", parameters_[i]->name,
                           parameters_[i]->value.device().str(), device.str());
         const std::int64_t size = (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
@@ -55,6 +57,7 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
 // The parameters outlive the store with their values; what only training needed is let go.
 ParameterStore::~ParameterStore() {
     for (Parameter* parameter : parameters_) {
+        if (parameter->value.storage() != weights_.storage()) continue;  // a newer store has taken it over
         parameter->value.set_grad({});
         parameter->value.set_shadow({});
     }
