@@ -10,9 +10,15 @@ namespace invar {
 static_assert(offsetof(ScaleState, scale) == 0, "the loss is multiplied by the first float of the state");
 static_assert(sizeof(ScaleState) % sizeof(float) == 0);
 
+namespace {
+
+// Normal FP32 numbers: what is larger is infinite there, what is smaller has no finite reciprocal.
+bool can_be_scale(double scale) { return scale >= 1.17549435e-38 && scale <= 3.4e38; }
+
+}  // namespace
+
 GradScaler::GradScaler(const ScalerOptions& options, Device device) : spec_(options.spec) {
-    check<UsageError>(std::isfinite(options.init_scale) && options.init_scale > 0 && options.init_scale <= 3.4e38,
-                      "scaler: the initial scale {} is not a positive FP32 number", options.init_scale);
+    check<UsageError>(can_be_scale(options.init_scale), "scaler: the initial scale {} is not a positive FP32 number", options.init_scale);
     if (spec_.dynamic) {
         check<UsageError>(spec_.growth_factor > 1.0f, "scaler: the growth factor {} must be above 1", spec_.growth_factor);
         check<UsageError>(spec_.backoff_factor > 0.0f && spec_.backoff_factor < 1.0f, "scaler: the backoff factor {} must be between 0 and 1",
@@ -49,6 +55,11 @@ void GradScaler::unscale(Optimizer& optimizer) {
     StepState found = optimizer.state();
     found.found_inf = found.nonfinite > 0;
     optimizer.set_state(found);
+    if (found.found_inf) {  // counts against the scale even if the step is then left out
+        ScaleState state = this->state();
+        state.found_inf = 1;
+        set_state(state);
+    }
     kernels.scale_gradients(gradients, float(1.0 / get_scale()), 0.0f);
     stage = Stage::unscaled;
 }
@@ -75,6 +86,12 @@ void GradScaler::update() {
     if (!enabled()) return;
     bool stepped = false;
     for (const auto& [optimizer, stage] : stages_) stepped = stepped || stage != Stage::ready;
+    for (const auto& [optimizer, stage] : stages_) {
+        if (stage != Stage::unscaled) continue;
+        StepState left_out = optimizer->state();  // its step was left out; the next one starts clean
+        left_out.found_inf = 0;
+        optimizer->set_state(left_out);
+    }
     check(stepped, "update(): no optimizer has stepped since the last update(), so there is nothing to judge the scale by");
     kernels_for(state_.device()).update(device_state(), spec_);
     state_.bump_version();
@@ -83,7 +100,7 @@ void GradScaler::update() {
 }
 
 void GradScaler::set_scale(double scale) {
-    check<UsageError>(std::isfinite(scale) && scale > 0, "scaler: the scale {} is not a positive number", scale);
+    check<UsageError>(can_be_scale(scale), "scaler: the scale {} is not a positive FP32 number", scale);
     ScaleState state = this->state();
     state.scale = float(scale);
     set_state(state);
@@ -98,6 +115,7 @@ ScaleState GradScaler::state() const {
 void GradScaler::set_state(const ScaleState& state) { kernels_for(state_.device()).upload(state_.raw(), &state, sizeof state); }
 
 std::map<std::string, double> GradScaler::state_dict() const {
+    if (!enabled()) return {};
     const ScaleState s = state();
     return {{"scale", s.scale},
             {"growth_factor", spec_.growth_factor},
@@ -110,12 +128,18 @@ std::map<std::string, double> GradScaler::state_dict() const {
 }
 
 void GradScaler::load_state_dict(const std::map<std::string, double>& saved) {
+    if (!enabled()) return;
     const auto value = [&](const char* key, double otherwise) {
         const auto found = saved.find(key);
         return found == saved.end() ? otherwise : found->second;
     };
     for (const char* key : {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"})
         check(saved.contains(key), "the scaler's state lacks '{}'", key);
+    const double interval = saved.at("growth_interval"), tracker = saved.at("_growth_tracker");
+    check(can_be_scale(saved.at("scale")) && saved.at("growth_factor") > 1 && saved.at("backoff_factor") > 0 && saved.at("backoff_factor") < 1 &&
+              interval >= 1 && interval <= 0x1p31 - 1 && tracker >= 0 && tracker <= interval,
+          "the scaler's state holds numbers that cannot be: scale {}, growth {}, backoff {}, interval {}, tracker {}", saved.at("scale"),
+          saved.at("growth_factor"), saved.at("backoff_factor"), interval, tracker);
     spec_.growth_factor = float(saved.at("growth_factor"));
     spec_.backoff_factor = float(saved.at("backoff_factor"));
     spec_.growth_interval = int(saved.at("growth_interval"));

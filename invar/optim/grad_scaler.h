@@ -35,7 +35,7 @@ class GradScaler {
     ScaleState state() const;
     void set_state(const ScaleState& state);
 
-    // PyTorch's five entries; hysteresis and counts beside them.
+    // PyTorch's five entries; hysteresis and counts beside them. Nothing at all where it is disabled.
     std::map<std::string, double> state_dict() const;
     void load_state_dict(const std::map<std::string, double>& state);
 

@@ -88,12 +88,15 @@ StateDict Optimizer::state_dict() const {
 }
 
 void Optimizer::check_state_dict(const StateDict& state) const {
-    for (const auto& [name, target] : state_dict()) {
+    const StateDict own = state_dict();
+    for (const auto& [name, target] : own) {
         const auto found = state.find(name);
         check(found != state.end(), "the optimizer state lacks {}: it was saved by another optimizer or for another model", name);
         check(found->second.shape() == target.shape(), "the optimizer state of {} has shape {}, expected {}", name,
               found->second.shape().str(), target.shape().str());
     }
+    for (const auto& [name, tensor] : state)
+        check(own.contains(name), "the optimizer state holds {}: it was saved by another optimizer or for another model", name);
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
