@@ -21,9 +21,9 @@ ValidateOptions tiny(const Scratch& scratch) {
     ValidateOptions options;
     Config& config = options.base;
     config = parse_config(
-        "data: {name: synthetic, size: 200, height: 8, width: 8, batch_size: 20, num_workers: 0}\n"
+        "data: {name: synthetic, size: 400, height: 8, width: 8, batch_size: 20, num_workers: 0}\n"
         "model: {name: mlp, hidden: [256]}\n"
-        "trainer: {max_epochs: 2, log_every_n_steps: 1, threads: 1}\n"
+        "trainer: {max_epochs: 1, log_every_n_steps: 1, threads: 1}\n"
         "logger: {tensorboard: false}\n",
         "test");
     config.output_dir = scratch.path().string();
@@ -194,7 +194,7 @@ TEST(Validate, FailsACandidateThatCannotTrainAndGoesOnWithTheNext) {
     // A static scale this large overflows FP16 in every step, so the run gives up; BF16 is not scaled.
     options.base.scaler.dynamic = false;
     options.base.scaler.init_scale = 0x1p100;
-    options.base.trainer.max_epochs = 15;
+    options.base.trainer.max_epochs = 8;
     Watcher watcher;
     const Validation validation = validate(options, watcher);
     EXPECT_EQ(validation.verdict, Verdict::fail);

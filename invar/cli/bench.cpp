@@ -1,0 +1,89 @@
+// `invar bench`: what a training step costs under each precision, side by side.
+#include "invar/train/bench.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/train/run_folder.h"
+
+namespace invar {
+
+namespace {
+
+struct BenchArguments : ConfigArguments {
+    std::vector<std::string> precisions = BenchOptions{}.precisions;
+    int steps = BenchOptions{}.steps, warmup = BenchOptions{}.warmup;
+    bool json = false;
+};
+
+std::string json_of(const BenchResult& r) {
+    JsonLine line;
+    line.add("precision", r.precision).add("ms_per_step", r.ms_per_step).add("samples_per_s", r.samples_per_s);
+    line.add("ratio", r.ratio).add("fastest_ms", r.fastest_ms).add("samples_per_step", r.samples_per_step);
+    line.add("peak_bytes", memory_line(r.memory.peak, r.memory.peak_total));
+    return line.add("device", r.device).add("threads", r.threads).text();
+}
+
+std::string table_of(const std::vector<BenchResult>& results) {
+    std::vector<std::string> header = {"precision", "ms/step", "samples/s", "vs FP32"};
+    for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
+    header.push_back("total");
+    Table table(header);
+    for (const BenchResult& r : results) {
+        std::vector<std::string> cells = {r.precision, fmt::format("{:.2f}", r.ms_per_step),
+                                          human_rate(r.samples_per_s),
+                                          r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio) : "-"};
+        for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
+        cells.push_back(human_bytes(double(r.memory.peak_total)));
+        table.row(cells);
+    }
+    return table.text("  ");
+}
+
+int bench(const BenchArguments& arguments) {
+    BenchOptions options;
+    options.base = arguments.load();
+    options.precisions = arguments.precisions;
+    options.steps = arguments.steps;
+    options.warmup = arguments.warmup;
+    LiveLine line;
+    const auto progress = [&](double share) {
+        if (!arguments.json && line.due()) line.show({fmt::format("{} {:3.0f}%", bar(share, 24), 100 * share)});
+    };
+    const std::vector<BenchResult> results = run_bench(options, progress);
+    line.clear();
+    if (arguments.json) {
+        for (const BenchResult& result : results) say(json_of(result));
+        return 0;
+    }
+    const BenchResult& first = results.front();
+    say(fmt::format("{}, {} samples a step, on {} with {} thread{}; median of {} steps", options.base.model.name,
+                    first.samples_per_step, first.device, first.threads, first.threads == 1 ? "" : "s", options.steps));
+    fmt::print("{}", table_of(results));
+    return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+    CLI::App* command = app.add_subcommand("bench", "Time a training step and its memory under each precision");
+    auto arguments = std::make_shared<BenchArguments>();
+    BenchArguments& a = *arguments;
+    a.add_to(*command);
+    command->add_option("--precisions", a.precisions, "What to measure; ratios are to 32-true")
+        ->option_text("NAME,...")
+        ->delimiter(',');
+    command->add_option("--steps", a.steps, "Timed steps of each precision")->option_text("N");
+    command->add_option("--warmup", a.warmup, "Steps of each before that, not timed")->option_text("N");
+    command->add_flag("--json", a.json, "One JSON object a line and precision");
+    command->footer(
+        example({"invar bench", "invar bench model=mlp model.hidden=[2048,2048] data.batch_size=512 --steps 50",
+                 "invar bench fashion_mnist --precisions 32-true,bf16-mixed --json"}));
+    command->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
+}
+
+}  // namespace invar
