@@ -1,0 +1,143 @@
+// Random numbers and dropout. Element i of a dense tensor takes number i of the reserved sequence, as on the CPU.
+#include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/cuda/pointwise.cuh"
+
+namespace invar::cuda {
+namespace {
+
+// In double and unfused, so that values agree with the CPU's to the last bit.
+struct Uniform {
+    double low, width;
+    __device__ void operator()(const Random4& random, double* values) const {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[i] = __dadd_rn(low, __dmul_rn(width, double(to_unit(random.v[i]))));
+    }
+};
+
+// Box and Muller, two numbers in, two out.
+struct Normal {
+    double mean, deviation;
+    __device__ void operator()(const Random4& random, double* values) const {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const double radius = sqrt(-2.0 * log(1.0 - double(to_unit(random.v[i]))));
+            double sine, cosine;
+            sincos(6.28318530717958647693 * double(to_unit(random.v[i + 1])), &sine, &cosine);
+            values[i] = __dadd_rn(mean, __dmul_rn(__dmul_rn(deviation, radius), cosine));
+            values[i + 1] = __dadd_rn(mean, __dmul_rn(__dmul_rn(deviation, radius), sine));
+        }
+    }
+};
+
+template <class Make>
+__global__ __launch_bounds__(kThreads) void generate(const Make make, const Dense out, const std::int64_t n, const RngState rng) {
+    const std::int64_t groups = divide_up(n, 4);
+    for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
+        double values[4];
+        make(philox(rng.seed, rng.offset + std::uint64_t(g)), values);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (4 * g + i < n) out.put<double>(4 * g + i, values[i]);
+    }
+}
+
+template <class Make>
+void launch_generate(const Make& make, const View& out, RngState rng, cudaStream_t stream) {
+    const std::int64_t n = out.numel();
+    if (n > 0) generate<<<grid_for(divide_up(n, 4), kThreads, 1 << 20), kThreads, 0, stream>>>(make, out, n, rng);
+}
+
+struct Drop {
+    float limit, keep;
+    RngState rng;
+    const std::uint64_t* base;  // where the sequence starts at run time, nullptr: at rng.offset
+
+    __device__ std::uint64_t offset() const { return rng.offset + (base == nullptr ? 0 : *base); }
+    template <class C>
+    __device__ C one(C x, std::uint32_t bits) const {
+        return to_unit(bits) < limit ? C(0) : x * C(keep);
+    }
+};
+
+template <class C>
+__global__ __launch_bounds__(kThreads) void dropout_any(const Drop drop, const Dense x, const Dense y, const std::int64_t n) {
+    const std::int64_t groups = divide_up(n, 4);
+    const std::uint64_t offset = drop.offset();
+    for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
+        const Random4 random = philox(drop.rng.seed, offset + std::uint64_t(g));
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (4 * g + i < n) y.put<C>(4 * g + i, drop.one<C>(x.get<C>(4 * g + i), random.v[i]));
+    }
+}
+
+template <class T>
+__global__ __launch_bounds__(kThreads) void dropout_dense(const Drop drop, const T* x, T* y, const std::int64_t n) {
+    constexpr int kCount = kPack<T>, kUnroll = 2;
+    const std::uint64_t offset = drop.offset();
+    const std::int64_t first = std::int64_t(blockIdx.x) * (kThreads * kCount * kUnroll) + threadIdx.x * kCount;
+    Pack<T, kCount> raw[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+        const std::int64_t at = first + u * (kThreads * kCount);
+        if (at + kCount <= n) raw[u].read(x + at);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+        const std::int64_t at = first + u * (kThreads * kCount);
+        if (at >= n) return;
+        Random4 random[kCount / 4];
+#pragma unroll
+        for (int i = 0; i < kCount / 4; ++i) random[i] = philox(drop.rng.seed, offset + std::uint64_t(at / 4 + i));
+        if (at + kCount <= n) {
+            float values[kCount];
+            raw[u].unpack(values);
+#pragma unroll
+            for (int i = 0; i < kCount; ++i) values[i] = drop.one(values[i], random[i / 4].v[i % 4]);
+            raw[u].pack(values);
+            raw[u].write(y + at);
+        } else {
+#pragma unroll
+            for (int i = 0; i < kCount; ++i)
+                if (at + i < n) y[at + i] = narrow<T>(drop.one(widen(x[at + i]), random[i / 4].v[i % 4]));
+        }
+    }
+}
+
+__global__ void add_to(std::uint64_t* counter, std::uint64_t by) { *counter += by; }
+
+}  // namespace
+
+void uniform(const View& out, double low, double high, RngState rng, cudaStream_t stream) {
+    launch_generate(Uniform{low, high - low}, out, rng, stream);
+}
+
+void normal(const View& out, double mean, double deviation, RngState rng, cudaStream_t stream) {
+    launch_generate(Normal{mean, deviation}, out, rng, stream);
+}
+
+void dropout(const View& x, const View& y, double p, RngState rng, const std::uint64_t* base, cudaStream_t stream) {
+    const std::int64_t n = x.numel();
+    if (n == 0) return;
+    const Drop drop{float(p), float(p < 1.0 ? 1.0 / (1.0 - p) : 0.0), rng, base};
+    bool fast = false;
+    if (dense_of(x.dtype, {&x, &y}))
+        fast = with_fast_type(x.dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            dropout_dense<T><<<grid_for(n, kThreads * kPack<T> * 2), kThreads, 0, stream>>>(drop, x.as<T>(), y.as<T>(), n);
+        });
+    if (fast) return;
+    const unsigned blocks = grid_for(divide_up(n, 4), kThreads, 1 << 20);
+    if (x.dtype == Dtype::f64) dropout_any<double><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
+    else dropout_any<float><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
+}
+
+void dropout(const View& x, const View& y, double p, RngState rng, cudaStream_t stream) {
+    dropout(x, y, p, rng, nullptr, stream);
+}
+
+void advance(std::uint64_t* counter, std::uint64_t by, cudaStream_t stream) {
+    add_to<<<1, 1, 0, stream>>>(counter, by);
+}
+
+}  // namespace invar::cuda
