@@ -79,7 +79,7 @@ void batch_norm_backward(const View& gy, const View& x, const View& mean, const 
 
 // --- indexing ---
 void embedding(const View& table, const View& ids, const View& y, cudaStream_t stream);
-std::size_t embedding_backward_scratch_bytes(const View& ids);
+std::size_t embedding_backward_scratch_bytes(const View& gy, const View& ids);
 void embedding_backward(const View& gy, const View& ids, const View& gtable, void* scratch, cudaStream_t stream);
 void gather(const Span3& span, std::int64_t picks, const View& x, const View& index, const View& y, cudaStream_t stream);
 std::size_t scatter_add_scratch_bytes(const Span3& span, std::int64_t picks);

@@ -1,0 +1,151 @@
+// Sums down the columns of [outer, rows, columns], of one or more quantities at once, in two stages: blocks sum stretches
+// of rows, then the stretches are added up. How the work is cut depends on sizes alone: the same bits on every run.
+#pragma once
+
+#include "invar/kernels/cuda/source.cuh"
+
+namespace invar::cuda {
+
+struct ColumnPlan {
+    std::int64_t outer, rows, columns;
+    int across;  // threads side by side on a row of a block, each with one pack; a power of two
+    std::int64_t column_blocks, rows_each, chunks;
+
+    ColumnPlan(std::int64_t outer_, std::int64_t rows_, std::int64_t columns_, int width)
+        : outer(outer_), rows(rows_), columns(columns_), across(1) {
+        const std::int64_t packs = divide_up(columns, width);
+        while (across < kWarp && across < packs) across *= 2;
+        column_blocks = divide_up(packs, across);
+        // Enough blocks to fill a large GPU, but eight rows at least for each thread.
+        const std::int64_t most = 1056 / (outer * column_blocks), useful = rows / (8 * (kThreads / across));
+        chunks = smaller(most, useful);
+        if (chunks < 1) chunks = 1;
+        rows_each = divide_up(rows, chunks);
+        if (rows > 0) chunks = divide_up(rows, rows_each);
+    }
+    std::int64_t blocks() const { return outer * chunks * column_blocks; }
+
+    static std::size_t scratch_bytes(std::int64_t outer, std::int64_t rows, std::int64_t columns, int kinds) {
+        std::size_t most = 0;
+        for (const int width : {1, 4, 8}) {
+            const ColumnPlan plan(outer, rows, columns, width);
+            const std::size_t bytes = plan.chunks > 1 ? std::size_t(outer * plan.chunks * kinds * columns) * sizeof(double) : 0;
+            if (bytes > most) most = bytes;
+        }
+        return most;
+    }
+};
+
+// The sum over y of what the threads at (y, x) hold, for every x; afterwards thread j < across * kWidth may read
+// shared[j], the sum of column j of the block.
+template <int kWidth, class C>
+__device__ inline void sum_over_y(const C* mine, int across, double* shared) {
+    const int width = across * kWidth, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) shared[y * width + x * kWidth + i] = double(mine[i]);
+    __syncthreads();
+    for (int half = kThreads / across / 2; half > 0; half /= 2) {
+        for (int i = int(threadIdx.x); i < half * width; i += kThreads) shared[i] += shared[i + half * width];
+        __syncthreads();
+    }
+}
+
+// A Term reads one pack a row and adds it to its kinds of sums:
+//   Raw, Local, kWidth, kKinds, C;  prepare(column, local);  read(row, column, raw);  add(raw, local, sums[kKinds][kWidth]).
+// With kShifted it also has first(raw, values) and shift, where the mean of the first few rows goes, to subtract.
+// finish(outer, column, sums) takes the totals.
+template <class Term, class Finish>
+__global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan, double* partial) {
+    using C = typename Term::C;
+    constexpr int kWidth = Term::kWidth, kKinds = Term::kKinds, kUnroll = 4;
+    __shared__ double shared[kThreads * kWidth];
+    const int across = plan.across, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across, down = kThreads / across;
+    const Quotient by_column = divide(blockIdx.x, plan.column_blocks), by_chunk = divide(by_column.whole, plan.chunks);
+    const std::int64_t o = by_chunk.whole, chunk = by_chunk.rest;
+    const std::int64_t first_column = by_column.rest * across * kWidth, column = first_column + x * kWidth;
+    const std::int64_t mine = first_column + threadIdx.x;  // the column whose total this thread handles
+    const bool owner = int(threadIdx.x) < across * kWidth && mine < plan.columns;
+    const bool active = column < plan.columns;
+    typename Term::Local local{};
+    if (active) term.prepare(column, local);
+
+    if constexpr (Term::kShifted) {
+        const int few = int(smaller<std::int64_t>(down, plan.rows));
+        C values[kWidth] = {};
+        if (active && y < few) {
+            typename Term::Raw raw;
+            term.read(y, column, raw);
+            term.first(raw, values);
+        }
+        sum_over_y<kWidth>(values, across, shared);
+        const double factor = few > 0 ? 1.0 / few : 0.0;
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) local.center[i] = C(shared[x * kWidth + i] * factor);
+        if (owner && chunk == 0) term.shift[mine] = double(C(shared[threadIdx.x] * factor));
+    }
+
+    double totals[kKinds][kWidth] = {};
+    if (active) {
+        const std::int64_t end = smaller(plan.rows, (chunk + 1) * plan.rows_each);
+        for (std::int64_t row = chunk * plan.rows_each + y; row < end; row += kUnroll * down) {
+            typename Term::Raw raw[kUnroll];
+            C sums[kKinds][kWidth] = {};
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u)
+                if (row + u * down < end) term.read(o * plan.rows + row + u * down, column, raw[u]);
+#pragma unroll
+            for (int u = 0; u < kUnroll; ++u)
+                if (row + u * down < end) term.add(raw[u], local, sums);
+#pragma unroll
+            for (int k = 0; k < kKinds; ++k)
+#pragma unroll
+                for (int i = 0; i < kWidth; ++i) totals[k][i] += double(sums[k][i]);
+        }
+    }
+    double result[kKinds];
+#pragma unroll
+    for (int k = 0; k < kKinds; ++k) {
+        sum_over_y<kWidth>(totals[k], across, shared);
+        result[k] = shared[threadIdx.x];
+    }
+    if (!owner) return;
+    if (plan.chunks == 1) return finish(o, mine, result);
+#pragma unroll
+    for (int k = 0; k < kKinds; ++k) partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + mine] = result[k];
+}
+
+// The second stage: 32 columns a block, eight threads on the chunks of each.
+template <int kKinds, class Finish>
+__global__ __launch_bounds__(kThreads) void add_chunks(const Finish finish, const ColumnPlan plan, const double* partial) {
+    constexpr int kDown = kThreads / kWarp;
+    __shared__ double shared[kThreads];
+    const Quotient by_column = divide(blockIdx.x, divide_up(plan.columns, kWarp));
+    const std::int64_t o = by_column.whole, column = by_column.rest * kWarp + threadIdx.x % kWarp;
+    const int y = int(threadIdx.x) / kWarp;
+    double result[kKinds];
+#pragma unroll
+    for (int k = 0; k < kKinds; ++k) {
+        double total = 0;
+        if (column < plan.columns)
+            for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kDown)
+                total += partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + column];
+        sum_over_y<1>(&total, kWarp, shared);
+        result[k] = shared[threadIdx.x % kWarp];
+    }
+    if (y == 0 && column < plan.columns) finish(o, column, result);
+}
+
+template <class Term, class Finish>
+void launch_columns(const Term& term, const Finish& finish, std::int64_t outer, std::int64_t rows, std::int64_t columns,
+                    void* scratch, cudaStream_t stream) {
+    if (outer * columns == 0) return;
+    const ColumnPlan plan(outer, rows, columns, Term::kWidth);
+    double* partial = static_cast<double*>(scratch);
+    sum_columns<<<unsigned(plan.blocks()), kThreads, 0, stream>>>(term, finish, plan, partial);
+    if (plan.chunks == 1) return;
+    const std::int64_t blocks = outer * divide_up(columns, kWarp);
+    add_chunks<Term::kKinds><<<unsigned(blocks), kThreads, 0, stream>>>(finish, plan, partial);
+}
+
+}  // namespace invar::cuda

@@ -1,0 +1,238 @@
+// Softmax, log-softmax and cross-entropy. The largest value is subtracted first, so that no exponential overflows; a
+// row of nothing but -inf gives NaN.
+#include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/cuda/source.cuh"
+
+namespace invar::cuda {
+namespace {
+
+__device__ inline float exponential(float x) { return expf(x); }
+__device__ inline double exponential(double x) { return exp(x); }
+
+// --- rows (inner == 1), a warp or a block on each ---
+
+template <int kGroup, class Row>
+__device__ auto largest_of(const Row& row) {
+    using C = typename Row::C;
+    C best = C(-INFINITY);
+    row.each([&](std::int64_t, const C* v) {
+#pragma unroll
+        for (int i = 0; i < Row::kWidth; ++i) best = Larger{}(best, v[i]);
+    });
+    return reduce<kGroup>(best, Larger{});
+}
+
+template <int kGroup, class Row, class C>
+__device__ double sum_of_exponentials(const Row& row, C largest) {
+    double total = 0;
+    row.each([&](std::int64_t, C* v) {
+#pragma unroll
+        for (int i = 0; i < Row::kWidth; ++i) v[i] = exponential(v[i] - largest);
+        total += small_sum<Row::kWidth>(v);
+    });
+    return reduce<kGroup>(total, Add{});
+}
+
+template <class Source, int kGroup>
+__global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const Dense y, const std::int64_t rows, const std::int64_t n,
+                                                         const bool log_form) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    const std::int64_t r = first_row<kGroup>();
+    if (r >= rows) return;
+    const Row<Source, kGroup> row(x, r * n, n);
+    const C largest = largest_of<kGroup>(row);
+    const double total = sum_of_exponentials<kGroup>(row, largest);
+    const C last = C(log_form ? log(total) : 1.0 / total);
+    row.each([&](std::int64_t i, C* v) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) v[k] = log_form ? (v[k] - largest) - last : exponential(v[k] - largest) * last;
+        store_pack<kWidth>(v, y, r * n + i);
+    });
+}
+
+template <class Source, int kGroup>
+__global__ __launch_bounds__(kThreads) void softmax_backward_rows(const Source gy, const Source y, const Dense gx,
+                                                                  const std::int64_t rows, const std::int64_t n, const bool log_form) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    const std::int64_t r = first_row<kGroup>();
+    if (r >= rows) return;
+    const Row<Source, kGroup> gradients(gy, r * n, n), outputs(y, r * n, n);
+    double sum = 0;
+    gradients.each_with(outputs, [&](std::int64_t, C* g, const C* p) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) g[k] = log_form ? g[k] : g[k] * p[k];
+        sum += small_sum<kWidth>(g);
+    });
+    const C total = C(reduce<kGroup>(sum, Add{}));
+    gradients.each_with(outputs, [&](std::int64_t i, C* g, const C* p) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) g[k] = log_form ? g[k] - exponential(p[k]) * total : p[k] * (g[k] - total);
+        store_pack<kWidth>(g, gx, r * n + i);
+    });
+}
+
+// --- columns (inner > 1), a thread on each; neighbours read side by side ---
+
+template <class C>
+__global__ __launch_bounds__(kThreads) void softmax_columns(const Dense x, const Dense y, const Span3 span, const bool log_form) {
+    const std::int64_t count = span.outer * span.inner;
+    for (std::int64_t item = global_thread(); item < count; item += grid_threads()) {
+        const Quotient q = divide(item, span.inner);
+        const std::int64_t base = q.whole * span.n * span.inner + q.rest;
+        C largest = C(-INFINITY);
+        for (std::int64_t i = 0; i < span.n; ++i) largest = Larger{}(largest, x.get<C>(base + i * span.inner));
+        double total = 0;
+        for (std::int64_t i = 0; i < span.n; ++i) total += double(exponential(x.get<C>(base + i * span.inner) - largest));
+        const C last = C(log_form ? log(total) : 1.0 / total);
+        for (std::int64_t i = 0; i < span.n; ++i) {
+            const std::int64_t at = base + i * span.inner;
+            const C v = x.get<C>(at) - largest;
+            y.put<C>(at, log_form ? v - last : exponential(v) * last);
+        }
+    }
+}
+
+template <class C>
+__global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense gy, const Dense y, const Dense gx, const Span3 span,
+                                                                     const bool log_form) {
+    const std::int64_t count = span.outer * span.inner;
+    for (std::int64_t item = global_thread(); item < count; item += grid_threads()) {
+        const Quotient q = divide(item, span.inner);
+        const std::int64_t base = q.whole * span.n * span.inner + q.rest;
+        double sum = 0;
+        for (std::int64_t i = 0; i < span.n; ++i) {
+            const C g = gy.get<C>(base + i * span.inner);
+            sum += double(log_form ? g : g * y.get<C>(base + i * span.inner));
+        }
+        const C total = C(sum);
+        for (std::int64_t i = 0; i < span.n; ++i) {
+            const std::int64_t at = base + i * span.inner;
+            const C g = gy.get<C>(at), p = y.get<C>(at);
+            gx.put<C>(at, log_form ? g - exponential(p) * total : p * (g - total));
+        }
+    }
+}
+
+// --- cross-entropy ---
+
+template <class Source, int kGroup>
+__global__ __launch_bounds__(kThreads) void cross_entropy_rows(const CrossEntropySpec spec, const Source x, const Dense logits,
+                                                               const std::int64_t* target, const Dense losses, const Dense lse) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    const std::int64_t r = first_row<kGroup>(), n = spec.classes;
+    if (r >= spec.rows) return;
+    const std::int64_t label = target[r];
+    double loss = 0, whole = 0;
+    if (label != spec.ignore_index) {
+        const Row<Source, kGroup> row(x, r * n, n);
+        const C largest = largest_of<kGroup>(row);
+        const double rest = log(sum_of_exponentials<kGroup>(row, largest));
+        whole = double(largest) + rest;
+        // Differences from the largest, not from the whole: the logarithm is small beside a large logit.
+        loss = (double(largest) - logits.get<double>(r * n + label)) + rest;
+        if (spec.label_smoothing != 0) {
+            double sum = 0;
+            row.each([&](std::int64_t, C* v) {
+#pragma unroll
+                for (int i = 0; i < kWidth; ++i) v[i] = largest - v[i];
+                sum += small_sum<kWidth>(v);
+            });
+            const double mean = reduce<kGroup>(sum, Add{}) / double(n);
+            loss = (1.0 - spec.label_smoothing) * loss + spec.label_smoothing * (mean + rest);
+        }
+    }
+    if (threadIdx.x % kGroup != 0) return;
+    losses.put<double>(r, loss);
+    lse.put<double>(r, whole);
+}
+
+template <class Source, int kGroup>
+__global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const CrossEntropySpec spec, const Source x,
+                                                                        const std::int64_t* target, const Dense lse,
+                                                                        const Dense glosses, const Dense glogits) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    const std::int64_t r = first_row<kGroup>(), n = spec.classes;
+    if (r >= spec.rows) return;
+    const std::int64_t label = target[r];
+    const bool ignored = label == spec.ignore_index;
+    const C spread = C(spec.label_smoothing / double(n)), sure = C(1.0 - spec.label_smoothing);
+    const C g = glosses.get<C>(r), whole = lse.get<C>(r);
+    const Row<Source, kGroup> row(x, r * n, n);
+    row.each([&](std::int64_t i, C* v) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) {
+            const C p = exponential(v[k] - whole) - spread;
+            v[k] = ignored ? C(0) : (i + k == label ? p - sure : p) * g;
+        }
+        store_pack<kWidth>(v, glogits, r * n + i);
+    });
+}
+
+// f(Source tag, group) for rows of n elements.
+template <class F>
+void for_rows(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs, const F& f) {
+    with_source(n, inputs, outputs, [&](auto source) {
+        with_group<typename decltype(source)::type>(n, [&](auto group) { f(source, group); });
+    });
+}
+
+}  // namespace
+
+void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStream_t stream) {
+    if (span.outer * span.n * span.inner == 0) return;
+    if (span.inner > 1) {
+        const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
+        if (needs_double(x.dtype)) softmax_columns<double><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
+        else softmax_columns<float><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
+        return;
+    }
+    for_rows(span.n, {&x}, {&y}, [&](auto tag, auto group) {
+        using Source = typename decltype(tag)::type;
+        constexpr int kGroup = decltype(group)::value;
+        softmax_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(x), y, span.outer, span.n, log);
+    });
+}
+
+void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log, cudaStream_t stream) {
+    if (span.outer * span.n * span.inner == 0) return;
+    if (span.inner > 1) {
+        const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
+        if (needs_double(gx.dtype)) softmax_backward_columns<double><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
+        else softmax_backward_columns<float><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
+        return;
+    }
+    for_rows(span.n, {&gy, &y}, {&gx}, [&](auto tag, auto group) {
+        using Source = typename decltype(tag)::type;
+        constexpr int kGroup = decltype(group)::value;
+        softmax_backward_rows<Source, kGroup>
+            <<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(gy), Source(y), gx, span.outer, span.n, log);
+    });
+}
+
+void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses, const View& lse,
+                   cudaStream_t stream) {
+    if (spec.rows == 0) return;
+    for_rows(spec.classes, {&logits}, {}, [&](auto tag, auto group) {
+        using Source = typename decltype(tag)::type;
+        constexpr int kGroup = decltype(group)::value;
+        cross_entropy_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+            spec, Source(logits), logits, target.as<const std::int64_t>(), losses, lse);
+    });
+}
+
+void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
+                            const View& glosses, const View& glogits, cudaStream_t stream) {
+    if (spec.rows * spec.classes == 0) return;
+    for_rows(spec.classes, {&logits}, {&glogits}, [&](auto tag, auto group) {
+        using Source = typename decltype(tag)::type;
+        constexpr int kGroup = decltype(group)::value;
+        cross_entropy_backward_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+            spec, Source(logits), target.as<const std::int64_t>(), lse, glosses, glogits);
+    });
+}
+
+}  // namespace invar::cuda

@@ -1,0 +1,129 @@
+// Where row and column kernels read from: 16-byte packs of one fast type, or single elements of any dtype; and a row
+// that stays in registers between the passes over it.
+#pragma once
+
+#include <initializer_list>
+
+#include "invar/kernels/cuda/vector.cuh"
+
+namespace invar::cuda {
+
+template <class T>
+struct PackSource {
+    using C = float;
+    using Raw = Pack<T, kPack<T>>;
+    static constexpr int kWidth = kPack<T>;
+    const T* data;
+    explicit PackSource(const View& view) : data(view.as<const T>()) {}
+    __device__ void read(std::int64_t at, Raw& raw) const { raw.read(data + at); }
+    __device__ static void unpack(const Raw& raw, C* values) { raw.unpack(values); }
+};
+
+template <class Compute>
+struct AnySource {
+    using C = Compute;
+    using Raw = Compute;
+    static constexpr int kWidth = 1;
+    Dense data;
+    explicit AnySource(const View& view) : data(view) {}
+    __device__ void read(std::int64_t at, Raw& raw) const { raw = data.get<C>(at); }
+    __device__ static void unpack(const Raw& raw, C* values) { values[0] = raw; }
+};
+
+// Calls f(TypeTag<Source>{}) with the fastest source for rows of n elements of all of these views; the first names the
+// dtype to compute for. Outputs need not be of that dtype, but on 16 bytes.
+template <class F>
+void with_source(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs, const F& f) {
+    const Dtype dtype = (*inputs.begin())->dtype;
+    bool fast = true;
+    for (const View* view : inputs) fast = fast && (!*view || (view->dtype == dtype && aligned(view->data)));
+    for (const View* view : outputs) fast = fast && aligned(view->data);
+    if (fast && n % std::int64_t(16 / size_of(dtype)) == 0) {
+        if (with_fast_type(dtype, [&](auto tag) { f(TypeTag<PackSource<typename decltype(tag)::type>>{}); })) return;
+    }
+    if (needs_double(dtype)) f(TypeTag<AnySource<double>>{});
+    else f(TypeTag<AnySource<float>>{});
+}
+
+// One row of a tensor, shared by kGroup threads. What the first passes of the loop read stays in registers; the rest of
+// a long row is read again, from the cache.
+template <class Source, int kGroup, int kHeld = 4>
+struct Row {
+    using C = typename Source::C;
+    static constexpr int kWidth = Source::kWidth;
+    const Source& source;
+    std::int64_t base, n;
+    typename Source::Raw held[kHeld];
+
+    __device__ Row(const Source& from, std::int64_t at, std::int64_t count) : source(from), base(at), n(count) {
+#pragma unroll
+        for (int k = 0; k < kHeld; ++k)
+            if (place(k) < n) source.read(base + place(k), held[k]);
+    }
+    __device__ static std::int64_t place(int k) { return (std::int64_t(k) * kGroup + threadIdx.x % kGroup) * kWidth; }
+
+    // f(i, values) for this thread's elements i ... i + kWidth.
+    template <class F>
+    __device__ void each(const F& f) const {
+        C values[kWidth];
+#pragma unroll
+        for (int k = 0; k < kHeld; ++k) {
+            if (place(k) >= n) return;
+            Source::unpack(held[k], values);
+            f(place(k), values);
+        }
+        for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) {
+            typename Source::Raw raw;
+            source.read(base + i, raw);
+            Source::unpack(raw, values);
+            f(i, values);
+        }
+    }
+    // The same over two rows side by side.
+    template <class F>
+    __device__ void each_with(const Row& other, const F& f) const {
+        C a[kWidth], b[kWidth];
+#pragma unroll
+        for (int k = 0; k < kHeld; ++k) {
+            if (place(k) >= n) return;
+            Source::unpack(held[k], a);
+            Source::unpack(other.held[k], b);
+            f(place(k), a, b);
+        }
+        for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) {
+            typename Source::Raw first, second;
+            source.read(base + i, first);
+            other.source.read(other.base + i, second);
+            Source::unpack(first, a);
+            Source::unpack(second, b);
+            f(i, a, b);
+        }
+    }
+};
+
+// A few values by halves, then one addition in double: short sums stay in float, long ones never do.
+template <int kCount, class C>
+__device__ inline double small_sum(C* values) {
+#pragma unroll
+    for (int half = kCount / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; ++i) values[i] += values[i + half];
+    return double(values[0]);
+}
+
+// Rows a block of kThreads threads works on at once, and this thread's.
+template <int kGroup>
+inline constexpr int kRowsABlock = kThreads / kGroup;
+template <int kGroup>
+__device__ inline std::int64_t first_row() {
+    return std::int64_t(blockIdx.x) * kRowsABlock<kGroup> + threadIdx.x / kGroup;
+}
+
+// Calls f(std::integral_constant<int, kGroup>) with as many threads as a row of n elements keeps busy.
+template <class Source, class F>
+void with_group(std::int64_t n, const F& f) {
+    if (n <= 4 * kWarp * Source::kWidth) f(std::integral_constant<int, kWarp>{});
+    else f(std::integral_constant<int, kThreads>{});
+}
+
+}  // namespace invar::cuda
