@@ -1,5 +1,6 @@
-// Sums down the columns of [outer, rows, columns], of one or more quantities at once, in two stages: blocks sum stretches
-// of rows, then the stretches are added up. How the work is cut depends on sizes alone: the same bits on every run.
+// Sums down the columns of [outer, rows, columns], of one or more quantities at once, in two stages: blocks sum
+// stretches of rows, then the stretches are added up. How the work is cut depends on sizes alone: the same bits on
+// every run.
 #pragma once
 
 #include "invar/kernels/cuda/source.cuh"
@@ -29,7 +30,8 @@ struct ColumnPlan {
         std::size_t most = 0;
         for (const int width : {1, 4, 8}) {
             const ColumnPlan plan(outer, rows, columns, width);
-            const std::size_t bytes = plan.chunks > 1 ? std::size_t(outer * plan.chunks * kinds * columns) * sizeof(double) : 0;
+            const std::size_t bytes =
+                plan.chunks > 1 ? std::size_t(outer * plan.chunks * kinds * columns) * sizeof(double) : 0;
             if (bytes > most) most = bytes;
         }
         return most;
@@ -52,15 +54,18 @@ __device__ inline void sum_over_y(const C* mine, int across, double* shared) {
 }
 
 // A Term reads one pack a row and adds it to its kinds of sums:
-//   Raw, Local, kWidth, kKinds, C;  prepare(column, local);  read(row, column, raw);  add(raw, local, sums[kKinds][kWidth]).
+//   Raw, Local, kWidth, kKinds, C;  prepare(column, local);  read(row, column, raw);  add(raw, local,
+//   sums[kKinds][kWidth]).
 // With kShifted it also has first(raw, values) and shift, where the mean of the first few rows goes, to subtract.
 // finish(outer, column, sums) takes the totals.
 template <class Term, class Finish>
-__global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan, double* partial) {
+__global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan,
+                                                        double* partial) {
     using C = typename Term::C;
     constexpr int kWidth = Term::kWidth, kKinds = Term::kKinds, kUnroll = 4;
     __shared__ double shared[kThreads * kWidth];
-    const int across = plan.across, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across, down = kThreads / across;
+    const int across = plan.across, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across,
+              down = kThreads / across;
     const Quotient by_column = divide(blockIdx.x, plan.column_blocks), by_chunk = divide(by_column.whole, plan.chunks);
     const std::int64_t o = by_chunk.whole, chunk = by_chunk.rest;
     const std::int64_t first_column = by_column.rest * across * kWidth, column = first_column + x * kWidth;
@@ -112,12 +117,14 @@ __global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const F
     if (!owner) return;
     if (plan.chunks == 1) return finish(o, mine, result);
 #pragma unroll
-    for (int k = 0; k < kKinds; ++k) partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + mine] = result[k];
+    for (int k = 0; k < kKinds; ++k)
+        partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + mine] = result[k];
 }
 
 // The second stage: 32 columns a block, eight threads on the chunks of each.
 template <int kKinds, class Finish>
-__global__ __launch_bounds__(kThreads) void add_chunks(const Finish finish, const ColumnPlan plan, const double* partial) {
+__global__ __launch_bounds__(kThreads) void add_chunks(const Finish finish, const ColumnPlan plan,
+                                                       const double* partial) {
     constexpr int kDown = kThreads / kWarp;
     __shared__ double shared[kThreads];
     const Quotient by_column = divide(blockIdx.x, divide_up(plan.columns, kWarp));

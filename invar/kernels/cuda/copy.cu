@@ -50,11 +50,16 @@ std::size_t join_units(Walk<N>& walk, std::size_t bytes) {
 template <class F>
 void with_unit(std::size_t bytes, const F& f) {
     switch (bytes) {
-        case 16: return f(TypeTag<uint4>{});
-        case 8: return f(TypeTag<uint2>{});
-        case 4: return f(TypeTag<std::uint32_t>{});
-        case 2: return f(TypeTag<std::uint16_t>{});
-        default: return f(TypeTag<std::uint8_t>{});
+        case 16:
+            return f(TypeTag<uint4>{});
+        case 8:
+            return f(TypeTag<uint2>{});
+        case 4:
+            return f(TypeTag<std::uint32_t>{});
+        case 2:
+            return f(TypeTag<std::uint16_t>{});
+        default:
+            return f(TypeTag<std::uint8_t>{});
     }
 }
 
@@ -85,10 +90,10 @@ __global__ __launch_bounds__(kThreads) void move(const Walk<2> walk, const std::
 inline constexpr int kTile = 32, kTileRows = 8;
 
 template <class Unit>
-__global__ __launch_bounds__(kTile * kTileRows) void transpose(const Unit* from, Unit* to, const std::int64_t rows,
-                                                               const std::int64_t columns, const std::int64_t from_stride,
-                                                               const std::int64_t to_stride, const std::int64_t from_batch,
-                                                               const std::int64_t to_batch, const std::int64_t row_tiles) {
+__global__ __launch_bounds__(kTile* kTileRows) void transpose(
+    const Unit* from, Unit* to, const std::int64_t rows, const std::int64_t columns, const std::int64_t from_stride,
+    const std::int64_t to_stride, const std::int64_t from_batch, const std::int64_t to_batch,
+    const std::int64_t row_tiles) {
     __shared__ Unit tile[kTile][kTile + 1];
     const int x = threadIdx.x % kTile, y = threadIdx.x / kTile;
     from += std::int64_t(blockIdx.y) * from_batch;
@@ -174,7 +179,8 @@ void fill(const View& out, double value, cudaStream_t stream) {
     unsigned char pattern[16];
     dispatch(out.dtype, [&](auto tag) {
         const auto bits = static_cast<typename decltype(tag)::type>(value);
-        for (std::size_t at = 0; at < sizeof(pattern); at += sizeof(bits)) std::memcpy(pattern + at, &bits, sizeof(bits));
+        for (std::size_t at = 0; at < sizeof(pattern); at += sizeof(bits))
+            std::memcpy(pattern + at, &bits, sizeof(bits));
     });
     Walk<1> walk({&out});
     const std::size_t bytes = join_units(walk, size_of(out.dtype));

@@ -30,7 +30,8 @@ void find_nonfinite(const View& x, std::int32_t* found, cudaStream_t stream);
 
 // --- pointwise ---
 void unary(UnaryOp op, const View& x, const View& y, Scalars scalars, cudaStream_t stream);
-void unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars scalars, cudaStream_t stream);
+void unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars scalars,
+                    cudaStream_t stream);
 void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars scalars, cudaStream_t stream);
 void binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga, const View& gb,
                      Scalars scalars, cudaStream_t stream);
@@ -52,13 +53,14 @@ void upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx,
 
 // --- reductions ---
 std::size_t sum_scratch_bytes(const Span3& span);
-void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate, void* scratch, cudaStream_t stream);
+void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate, void* scratch,
+         cudaStream_t stream);
 std::size_t max_scratch_bytes(const Span3& span);
 void max(const Span3& span, const View& x, const View& y, const View& index, void* scratch, cudaStream_t stream);
 void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStream_t stream);
 void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log, cudaStream_t stream);
-void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses, const View& lse,
-                   cudaStream_t stream);
+void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
+                   const View& lse, cudaStream_t stream);
 void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
                             const View& glosses, const View& glogits, cudaStream_t stream);
 
@@ -81,15 +83,17 @@ void batch_norm_backward(const View& gy, const View& x, const View& mean, const 
 void embedding(const View& table, const View& ids, const View& y, cudaStream_t stream);
 std::size_t embedding_backward_scratch_bytes(const View& gy, const View& ids);
 void embedding_backward(const View& gy, const View& ids, const View& gtable, void* scratch, cudaStream_t stream);
-void gather(const Span3& span, std::int64_t picks, const View& x, const View& index, const View& y, cudaStream_t stream);
+void gather(const Span3& span, std::int64_t picks, const View& x, const View& index, const View& y,
+            cudaStream_t stream);
 std::size_t scatter_add_scratch_bytes(const Span3& span, std::int64_t picks);
-void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx, void* scratch,
-                 cudaStream_t stream);
+void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx,
+                 void* scratch, cudaStream_t stream);
 
 // --- the optimizer: states are device memory ---
 std::size_t grad_stats_scratch_bytes(const View& gradients);
 void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream);
-void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule, cudaStream_t stream);
+void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
+          cudaStream_t stream);
 // Segments and groups are host memory and travel as kernel arguments: they may be gone when this returns.
 void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                     const StepState* state, cudaStream_t stream);

@@ -1,5 +1,5 @@
-// Elementwise kernels from functors. A functor names how many operands it reads (kIn) and writes (kOut) and computes one
-// element, f(in, out). Dense operands of one 16- or 32-bit type take the fast kernel, all others the general one.
+// Elementwise kernels from functors. A functor names how many operands it reads (kIn) and writes (kOut) and computes
+// one element, f(in, out). Dense operands of one 16- or 32-bit type take the fast kernel, all others the general one.
 #pragma once
 
 #include <array>
@@ -66,7 +66,8 @@ __device__ inline void load_group(const Dense& from, std::int64_t at, std::int64
     const std::size_t bytes = from.dtype == Dtype::f32 ? 16 : 8;
     const bool fast = from.dtype == Dtype::f32 || from.dtype == Dtype::f16 || from.dtype == Dtype::bf16;
     const char* address = static_cast<const char*>(from.data) + at * std::int64_t(bytes / kGroup);
-    if (std::is_same_v<C, float> && fast && stride == 1 && n == kGroup && reinterpret_cast<std::uintptr_t>(address) % bytes == 0) {
+    if (std::is_same_v<C, float> && fast && stride == 1 && n == kGroup &&
+        reinterpret_cast<std::uintptr_t>(address) % bytes == 0) {
         load_pack<kGroup>(from, at, values);
     } else if (stride == 0) {
         const C value = from.get<C>(at);
@@ -83,7 +84,8 @@ __device__ inline void store_group(const C* values, const Dense& to, std::int64_
     const std::size_t bytes = to.dtype == Dtype::f32 ? 16 : 8;
     const bool fast = to.dtype == Dtype::f32 || to.dtype == Dtype::f16 || to.dtype == Dtype::bf16;
     const char* address = static_cast<const char*>(to.data) + at * std::int64_t(bytes / kGroup);
-    if (std::is_same_v<C, float> && fast && stride == 1 && n == kGroup && reinterpret_cast<std::uintptr_t>(address) % bytes == 0) {
+    if (std::is_same_v<C, float> && fast && stride == 1 && n == kGroup &&
+        reinterpret_cast<std::uintptr_t>(address) % bytes == 0) {
         store_pack<kGroup>(values, to, at);
     } else {
 #pragma unroll
@@ -94,7 +96,8 @@ __device__ inline void store_group(const C* values, const Dense& to, std::int64_
 
 template <class C, class F>
 __global__ __launch_bounds__(kThreads) void pointwise_general(const F f, const Walk<F::kIn + F::kOut> walk,
-                                                              const std::int64_t groups_a_row, const std::int64_t groups) {
+                                                              const std::int64_t groups_a_row,
+                                                              const std::int64_t groups) {
     for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
         const Quotient place = walk.rank == 1 ? Quotient{0, g} : divide(g, groups_a_row);
         const std::int64_t column = place.rest * kGroup;
@@ -137,7 +140,8 @@ struct Pointers {
 };
 
 template <class In, class Out, class F>
-__global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Pointers<F::kIn, F::kOut> p, const std::int64_t n) {
+__global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Pointers<F::kIn, F::kOut> p,
+                                                            const std::int64_t n) {
     constexpr int kCount = kPack<std::conditional_t<(sizeof(In) < sizeof(Out)), In, Out>>;
     constexpr int kUnroll = F::kIn == 1 && kCount * sizeof(In) == 16 ? 4 : 2;
     constexpr int kOuts = F::kOut ? F::kOut : 1;
@@ -179,7 +183,8 @@ __global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Poi
             for (std::int64_t i = at; i < n; ++i) {  // the last few elements
                 float from[F::kIn], to[kOuts];
 #pragma unroll
-                for (int k = 0; k < F::kIn; ++k) from[k] = widen(static_cast<const In*>(p.in[k] ? p.in[k] : p.in[0])[i]);
+                for (int k = 0; k < F::kIn; ++k)
+                    from[k] = widen(static_cast<const In*>(p.in[k] ? p.in[k] : p.in[0])[i]);
                 f(from, to);
 #pragma unroll
                 for (int k = 0; k < F::kOut; ++k)
@@ -222,9 +227,9 @@ void run_pointwise(const F& f, const std::array<const View*, F::kIn + F::kOut>& 
     bool dense = true;
     for (const View* view : views) dense = dense && dense_of(views[0]->dtype, {view});
     const bool fast = dense && with_fast_type(views[0]->dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        launch_dense<T, T>(f, views, stream);
-    });
+                          using T = typename decltype(tag)::type;
+                          launch_dense<T, T>(f, views, stream);
+                      });
     if (!fast) launch_general<float>(f, views, stream);
 }
 

@@ -30,7 +30,8 @@ struct Backward {
 void unary(UnaryOp op, const View& x, const View& y, Scalars s, cudaStream_t stream) {
     switch (op) {
 #define INVAR_CASE(Name) \
-    case UnaryOp::Name: return run_pointwise(Forward<pointwise::Name>{s}, {&x, &y}, needs_double(x.dtype), stream);
+    case UnaryOp::Name:  \
+        return run_pointwise(Forward<pointwise::Name>{s}, {&x, &y}, needs_double(x.dtype), stream);
         INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
     }

@@ -30,7 +30,8 @@ struct Normal {
 };
 
 template <class Make>
-__global__ __launch_bounds__(kThreads) void generate(const Make make, const Dense out, const std::int64_t n, const RngState rng) {
+__global__ __launch_bounds__(kThreads) void generate(const Make make, const Dense out, const std::int64_t n,
+                                                     const RngState rng) {
     const std::int64_t groups = divide_up(n, 4);
     for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
         double values[4];
@@ -60,7 +61,8 @@ struct Drop {
 };
 
 template <class C>
-__global__ __launch_bounds__(kThreads) void dropout_any(const Drop drop, const Dense x, const Dense y, const std::int64_t n) {
+__global__ __launch_bounds__(kThreads) void dropout_any(const Drop drop, const Dense x, const Dense y,
+                                                        const std::int64_t n) {
     const std::int64_t groups = divide_up(n, 4);
     const std::uint64_t offset = drop.offset();
     for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
@@ -104,7 +106,9 @@ __global__ __launch_bounds__(kThreads) void dropout_dense(const Drop drop, const
     }
 }
 
-__global__ void add_to(std::uint64_t* counter, std::uint64_t by) { *counter += by; }
+__global__ void add_to(std::uint64_t* counter, std::uint64_t by) {
+    *counter += by;
+}
 
 }  // namespace
 
@@ -124,12 +128,15 @@ void dropout(const View& x, const View& y, double p, RngState rng, const std::ui
     if (dense_of(x.dtype, {&x, &y}))
         fast = with_fast_type(x.dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
-            dropout_dense<T><<<grid_for(n, kThreads * kPack<T> * 2), kThreads, 0, stream>>>(drop, x.as<T>(), y.as<T>(), n);
+            dropout_dense<T>
+                <<<grid_for(n, kThreads * kPack<T> * 2), kThreads, 0, stream>>>(drop, x.as<T>(), y.as<T>(), n);
         });
     if (fast) return;
     const unsigned blocks = grid_for(divide_up(n, 4), kThreads, 1 << 20);
-    if (x.dtype == Dtype::f64) dropout_any<double><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
-    else dropout_any<float><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
+    if (x.dtype == Dtype::f64)
+        dropout_any<double><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
+    else
+        dropout_any<float><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
 }
 
 void dropout(const View& x, const View& y, double p, RngState rng, cudaStream_t stream) {

@@ -34,16 +34,19 @@ struct Pieces {
 };
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void sum_rows(const Source x, const Dense all, const Put put, const std::int64_t rows,
-                                                     const std::int64_t n, const Pieces pieces, double* partial) {
+__global__ __launch_bounds__(kThreads) void sum_rows(const Source x, const Dense all, const Put put,
+                                                     const std::int64_t rows, const std::int64_t n, const Pieces pieces,
+                                                     double* partial) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth, kUnroll = 4;
     const std::int64_t item = first_row<kGroup>();
     if (item >= rows * pieces.count) return;  // whole groups leave together
     const Quotient q = divide(item, pieces.count);
-    const std::int64_t base = q.whole * n, last = smaller(n, (q.rest + 1) * pieces.length), end = last / kWidth * kWidth;
+    const std::int64_t base = q.whole * n, last = smaller(n, (q.rest + 1) * pieces.length),
+                       end = last / kWidth * kWidth;
     double total = 0;
-    for (std::int64_t i = q.rest * pieces.length + threadIdx.x % kGroup * kWidth; i < end; i += kUnroll * kGroup * kWidth) {
+    for (std::int64_t i = q.rest * pieces.length + threadIdx.x % kGroup * kWidth; i < end;
+         i += kUnroll * kGroup * kWidth) {
         typename Source::Raw raw[kUnroll];
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
@@ -60,11 +63,14 @@ __global__ __launch_bounds__(kThreads) void sum_rows(const Source x, const Dense
     if (left < last) total += all.get<double>(base + left);
     total = reduce<kGroup>(total, Add{});
     if (threadIdx.x % kGroup != 0) return;
-    if (pieces.count > 1) partial[item] = total;
-    else put(q.whole, 0, &total);
+    if (pieces.count > 1)
+        partial[item] = total;
+    else
+        put(q.whole, 0, &total);
 }
 
-__global__ __launch_bounds__(kThreads) void add_pieces(const Put put, const std::int64_t pieces, const double* partial) {
+__global__ __launch_bounds__(kThreads) void add_pieces(const Put put, const std::int64_t pieces,
+                                                       const double* partial) {
     double total = 0;
     for (std::int64_t i = threadIdx.x; i < pieces; i += kThreads) total += partial[blockIdx.x * pieces + i];
     total = reduce<kThreads>(total, Add{});
@@ -121,8 +127,8 @@ struct PutBest {
 };
 
 template <int kGroup>
-__global__ __launch_bounds__(kThreads) void max_rows(const Dense x, const PutBest put, const std::int64_t rows, const std::int64_t n,
-                                                     const Pieces pieces, Best* partial) {
+__global__ __launch_bounds__(kThreads) void max_rows(const Dense x, const PutBest put, const std::int64_t rows,
+                                                     const std::int64_t n, const Pieces pieces, Best* partial) {
     const std::int64_t item = first_row<kGroup>();
     if (item >= rows * pieces.count) return;
     const Quotient q = divide(item, pieces.count);
@@ -132,13 +138,17 @@ __global__ __launch_bounds__(kThreads) void max_rows(const Dense x, const PutBes
         best = Better{}(best, Best{x.get<double>(q.whole * n + i), i});
     best = reduce<kGroup>(best, Better{});
     if (threadIdx.x % kGroup != 0) return;
-    if (pieces.count > 1) partial[item] = best;
-    else put(q.whole, best);
+    if (pieces.count > 1)
+        partial[item] = best;
+    else
+        put(q.whole, best);
 }
 
-__global__ __launch_bounds__(kThreads) void max_pieces(const PutBest put, const std::int64_t pieces, const Best* partial) {
+__global__ __launch_bounds__(kThreads) void max_pieces(const PutBest put, const std::int64_t pieces,
+                                                       const Best* partial) {
     Best best;
-    for (std::int64_t i = threadIdx.x; i < pieces; i += kThreads) best = Better{}(best, partial[blockIdx.x * pieces + i]);
+    for (std::int64_t i = threadIdx.x; i < pieces; i += kThreads)
+        best = Better{}(best, partial[blockIdx.x * pieces + i]);
     best = reduce<kThreads>(best, Better{});
     if (threadIdx.x == 0) put(blockIdx.x, best);
 }
@@ -163,25 +173,31 @@ std::size_t sum_scratch_bytes(const Span3& span) {
     return pieces.count > 1 ? std::size_t(span.outer * pieces.count) * sizeof(double) : 0;
 }
 
-void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate, void* scratch, cudaStream_t stream) {
+void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate, void* scratch,
+         cudaStream_t stream) {
     if (span.outer * span.inner == 0) return;
     const Put put{y, span.inner, scale, accumulate};
-    with_source(span.inner > 1 ? span.inner : span.outer > 1 ? span.n : 0, {&x}, {}, [&](auto tag) {
-        using Source = typename decltype(tag)::type;
-        if (span.inner > 1) {
-            launch_columns(Values<Source>{Source(x), span.inner}, put, span.outer, span.n, span.inner, scratch, stream);
-            return;
-        }
-        const Pieces pieces(span);
-        double* partial = static_cast<double*>(scratch);
-        const std::int64_t items = span.outer * pieces.count;
-        with_group<Source>(smaller(span.n, pieces.length), [&](auto group) {
-            constexpr int kGroup = decltype(group)::value;
-            sum_rows<Source, kGroup><<<grid_for(items, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(x), x, put, span.outer,
-                                                                                                   span.n, pieces, partial);
-        });
-        if (pieces.count > 1) add_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
-    });
+    with_source(span.inner > 1   ? span.inner
+                : span.outer > 1 ? span.n
+                                 : 0,
+                {&x}, {}, [&](auto tag) {
+                    using Source = typename decltype(tag)::type;
+                    if (span.inner > 1) {
+                        launch_columns(Values<Source>{Source(x), span.inner}, put, span.outer, span.n, span.inner,
+                                       scratch, stream);
+                        return;
+                    }
+                    const Pieces pieces(span);
+                    double* partial = static_cast<double*>(scratch);
+                    const std::int64_t items = span.outer * pieces.count;
+                    with_group<Source>(smaller(span.n, pieces.length), [&](auto group) {
+                        constexpr int kGroup = decltype(group)::value;
+                        sum_rows<Source, kGroup><<<grid_for(items, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+                            Source(x), x, put, span.outer, span.n, pieces, partial);
+                    });
+                    if (pieces.count > 1)
+                        add_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
+                });
 }
 
 std::size_t max_scratch_bytes(const Span3& span) {
@@ -201,7 +217,8 @@ void max(const Span3& span, const View& x, const View& y, const View& index, voi
     Best* partial = static_cast<Best*>(scratch);
     const std::int64_t items = span.outer * pieces.count;
     if (span.n <= 1024)
-        max_rows<kWarp><<<grid_for(items, kRowsABlock<kWarp>), kThreads, 0, stream>>>(x, put, span.outer, span.n, pieces, partial);
+        max_rows<kWarp>
+            <<<grid_for(items, kRowsABlock<kWarp>), kThreads, 0, stream>>>(x, put, span.outer, span.n, pieces, partial);
     else
         max_rows<kThreads><<<grid_for(items, 1), kThreads, 0, stream>>>(x, put, span.outer, span.n, pieces, partial);
     if (pieces.count > 1) max_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);

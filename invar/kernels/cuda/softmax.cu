@@ -6,8 +6,12 @@
 namespace invar::cuda {
 namespace {
 
-__device__ inline float exponential(float x) { return expf(x); }
-__device__ inline double exponential(double x) { return exp(x); }
+__device__ inline float exponential(float x) {
+    return expf(x);
+}
+__device__ inline double exponential(double x) {
+    return exp(x);
+}
 
 // --- rows (inner == 1), a warp or a block on each ---
 
@@ -34,8 +38,8 @@ __device__ double sum_of_exponentials(const Row& row, C largest) {
 }
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const Dense y, const std::int64_t rows, const std::int64_t n,
-                                                         const bool log_form) {
+__global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const Dense y, const std::int64_t rows,
+                                                         const std::int64_t n, const bool log_form) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>();
@@ -53,7 +57,8 @@ __global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const D
 
 template <class Source, int kGroup>
 __global__ __launch_bounds__(kThreads) void softmax_backward_rows(const Source gy, const Source y, const Dense gx,
-                                                                  const std::int64_t rows, const std::int64_t n, const bool log_form) {
+                                                                  const std::int64_t rows, const std::int64_t n,
+                                                                  const bool log_form) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>();
@@ -76,7 +81,8 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_rows(const Source g
 // --- columns (inner > 1), a thread on each; neighbours read side by side ---
 
 template <class C>
-__global__ __launch_bounds__(kThreads) void softmax_columns(const Dense x, const Dense y, const Span3 span, const bool log_form) {
+__global__ __launch_bounds__(kThreads) void softmax_columns(const Dense x, const Dense y, const Span3 span,
+                                                            const bool log_form) {
     const std::int64_t count = span.outer * span.inner;
     for (std::int64_t item = global_thread(); item < count; item += grid_threads()) {
         const Quotient q = divide(item, span.inner);
@@ -84,7 +90,8 @@ __global__ __launch_bounds__(kThreads) void softmax_columns(const Dense x, const
         C largest = C(-INFINITY);
         for (std::int64_t i = 0; i < span.n; ++i) largest = Larger{}(largest, x.get<C>(base + i * span.inner));
         double total = 0;
-        for (std::int64_t i = 0; i < span.n; ++i) total += double(exponential(x.get<C>(base + i * span.inner) - largest));
+        for (std::int64_t i = 0; i < span.n; ++i)
+            total += double(exponential(x.get<C>(base + i * span.inner) - largest));
         const C last = C(log_form ? log(total) : 1.0 / total);
         for (std::int64_t i = 0; i < span.n; ++i) {
             const std::int64_t at = base + i * span.inner;
@@ -95,8 +102,8 @@ __global__ __launch_bounds__(kThreads) void softmax_columns(const Dense x, const
 }
 
 template <class C>
-__global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense gy, const Dense y, const Dense gx, const Span3 span,
-                                                                     const bool log_form) {
+__global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense gy, const Dense y, const Dense gx,
+                                                                     const Span3 span, const bool log_form) {
     const std::int64_t count = span.outer * span.inner;
     for (std::int64_t item = global_thread(); item < count; item += grid_threads()) {
         const Quotient q = divide(item, span.inner);
@@ -118,8 +125,9 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense
 // --- cross-entropy ---
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void cross_entropy_rows(const CrossEntropySpec spec, const Source x, const Dense logits,
-                                                               const std::int64_t* target, const Dense losses, const Dense lse) {
+__global__ __launch_bounds__(kThreads) void cross_entropy_rows(const CrossEntropySpec spec, const Source x,
+                                                               const Dense logits, const std::int64_t* target,
+                                                               const Dense losses, const Dense lse) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>(), n = spec.classes;
@@ -174,7 +182,8 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const Cr
 
 // f(Source tag, group) for rows of n elements.
 template <class F>
-void for_rows(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs, const F& f) {
+void for_rows(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs,
+              const F& f) {
     with_source(n, inputs, outputs, [&](auto source) {
         with_group<typename decltype(source)::type>(n, [&](auto group) { f(source, group); });
     });
@@ -186,14 +195,17 @@ void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStre
     if (span.outer * span.n * span.inner == 0) return;
     if (span.inner > 1) {
         const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
-        if (needs_double(x.dtype)) softmax_columns<double><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
-        else softmax_columns<float><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
+        if (needs_double(x.dtype))
+            softmax_columns<double><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
+        else
+            softmax_columns<float><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
         return;
     }
     for_rows(span.n, {&x}, {&y}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        softmax_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(x), y, span.outer, span.n, log);
+        softmax_rows<Source, kGroup>
+            <<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(x), y, span.outer, span.n, log);
     });
 }
 
@@ -201,20 +213,22 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
     if (span.outer * span.n * span.inner == 0) return;
     if (span.inner > 1) {
         const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
-        if (needs_double(gx.dtype)) softmax_backward_columns<double><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
-        else softmax_backward_columns<float><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
+        if (needs_double(gx.dtype))
+            softmax_backward_columns<double><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
+        else
+            softmax_backward_columns<float><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
         return;
     }
     for_rows(span.n, {&gy, &y}, {&gx}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        softmax_backward_rows<Source, kGroup>
-            <<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(gy), Source(y), gx, span.outer, span.n, log);
+        softmax_backward_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+            Source(gy), Source(y), gx, span.outer, span.n, log);
     });
 }
 
-void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses, const View& lse,
-                   cudaStream_t stream) {
+void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
+                   const View& lse, cudaStream_t stream) {
     if (spec.rows == 0) return;
     for_rows(spec.classes, {&logits}, {}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;

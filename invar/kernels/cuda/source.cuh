@@ -33,7 +33,8 @@ struct AnySource {
 // Calls f(TypeTag<Source>{}) with the fastest source for rows of n elements of all of these views; the first names the
 // dtype to compute for. Outputs need not be of that dtype, but on 16 bytes.
 template <class F>
-void with_source(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs, const F& f) {
+void with_source(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs,
+                 const F& f) {
     const Dtype dtype = (*inputs.begin())->dtype;
     bool fast = true;
     for (const View* view : inputs) fast = fast && (!*view || (view->dtype == dtype && aligned(view->data)));
@@ -41,8 +42,10 @@ void with_source(std::int64_t n, std::initializer_list<const View*> inputs, std:
     if (fast && n % std::int64_t(16 / size_of(dtype)) == 0) {
         if (with_fast_type(dtype, [&](auto tag) { f(TypeTag<PackSource<typename decltype(tag)::type>>{}); })) return;
     }
-    if (needs_double(dtype)) f(TypeTag<AnySource<double>>{});
-    else f(TypeTag<AnySource<float>>{});
+    if (needs_double(dtype))
+        f(TypeTag<AnySource<double>>{});
+    else
+        f(TypeTag<AnySource<float>>{});
 }
 
 // One row of a tensor, shared by kGroup threads. What the first passes of the loop read stays in registers; the rest of
@@ -60,7 +63,9 @@ struct Row {
         for (int k = 0; k < kHeld; ++k)
             if (place(k) < n) source.read(base + place(k), held[k]);
     }
-    __device__ static std::int64_t place(int k) { return (std::int64_t(k) * kGroup + threadIdx.x % kGroup) * kWidth; }
+    __device__ static std::int64_t place(int k) {
+        return (std::int64_t(k) * kGroup + threadIdx.x % kGroup) * kWidth;
+    }
 
     // f(i, values) for this thread's elements i ... i + kWidth.
     template <class F>
@@ -122,8 +127,10 @@ __device__ inline std::int64_t first_row() {
 // Calls f(std::integral_constant<int, kGroup>) with as many threads as a row of n elements keeps busy.
 template <class Source, class F>
 void with_group(std::int64_t n, const F& f) {
-    if (n <= 4 * kWarp * Source::kWidth) f(std::integral_constant<int, kWarp>{});
-    else f(std::integral_constant<int, kThreads>{});
+    if (n <= 4 * kWarp * Source::kWidth)
+        f(std::integral_constant<int, kWarp>{});
+    else
+        f(std::integral_constant<int, kThreads>{});
 }
 
 }  // namespace invar::cuda

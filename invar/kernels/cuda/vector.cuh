@@ -17,9 +17,13 @@ inline constexpr int kThreads = 256;
 inline constexpr int kWarp = 32;
 
 // Compute in double where a value would not survive float.
-inline bool needs_double(Dtype dtype) { return dtype == Dtype::f64 || dtype == Dtype::i64 || dtype == Dtype::i32; }
+inline bool needs_double(Dtype dtype) {
+    return dtype == Dtype::f64 || dtype == Dtype::i64 || dtype == Dtype::i32;
+}
 
-INVAR_HD constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+INVAR_HD constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
 
 template <class T>
 INVAR_HD constexpr T smaller(T a, T b) {
@@ -31,10 +35,16 @@ inline unsigned grid_for(std::int64_t n, std::int64_t per_block, std::int64_t li
     return unsigned(smaller(divide_up(n, per_block), limit));
 }
 
-inline bool aligned(const void* p, std::size_t bytes = 16) { return reinterpret_cast<std::uintptr_t>(p) % bytes == 0; }
+inline bool aligned(const void* p, std::size_t bytes = 16) {
+    return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+}
 
-__device__ inline std::int64_t global_thread() { return std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
-__device__ inline std::int64_t grid_threads() { return std::int64_t(gridDim.x) * blockDim.x; }
+__device__ inline std::int64_t global_thread() {
+    return std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t grid_threads() {
+    return std::int64_t(gridDim.x) * blockDim.x;
+}
 
 // 64-bit division takes a hundred instructions; nearly all sizes fit in 32 bits.
 struct Quotient {
@@ -51,27 +61,42 @@ __device__ inline Quotient divide(std::int64_t a, std::int64_t b) {
 
 // --- single elements ---
 
-__device__ inline float widen(float v) { return v; }
-__device__ inline float widen(f16 v) { return __half2float(__ushort_as_half(v.bits)); }
-__device__ inline float widen(bf16 v) { return __bfloat162float(__ushort_as_bfloat16(v.bits)); }
+__device__ inline float widen(float v) {
+    return v;
+}
+__device__ inline float widen(f16 v) {
+    return __half2float(__ushort_as_half(v.bits));
+}
+__device__ inline float widen(bf16 v) {
+    return __bfloat162float(__ushort_as_bfloat16(v.bits));
+}
 
 template <class T>
 __device__ inline T narrow(float v) {
-    if constexpr (std::is_same_v<T, f16>) return f16::from_bits(__half_as_ushort(__float2half_rn(v)));
-    else if constexpr (std::is_same_v<T, bf16>) return bf16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(v)));
-    else return v;
+    if constexpr (std::is_same_v<T, f16>)
+        return f16::from_bits(__half_as_ushort(__float2half_rn(v)));
+    else if constexpr (std::is_same_v<T, bf16>)
+        return bf16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(v)));
+    else
+        return v;
 }
 
 // The dtypes that few tensors have, out of line: inlined everywhere they would make every kernel large.
 template <class C>
 __device__ __noinline__ C load_rare(const void* base, Dtype dtype, std::int64_t i) {
     switch (dtype) {
-        case Dtype::f64: return C(static_cast<const double*>(base)[i]);
-        case Dtype::f8e4m3: return C(static_cast<const f8e4m3*>(base)[i]);
-        case Dtype::f8e5m2: return C(static_cast<const f8e5m2*>(base)[i]);
-        case Dtype::i64: return C(static_cast<const std::int64_t*>(base)[i]);
-        case Dtype::i32: return C(static_cast<const std::int32_t*>(base)[i]);
-        default: return C(static_cast<const std::uint8_t*>(base)[i]);
+        case Dtype::f64:
+            return C(static_cast<const double*>(base)[i]);
+        case Dtype::f8e4m3:
+            return C(static_cast<const f8e4m3*>(base)[i]);
+        case Dtype::f8e5m2:
+            return C(static_cast<const f8e5m2*>(base)[i]);
+        case Dtype::i64:
+            return C(static_cast<const std::int64_t*>(base)[i]);
+        case Dtype::i32:
+            return C(static_cast<const std::int32_t*>(base)[i]);
+        default:
+            return C(static_cast<const std::uint8_t*>(base)[i]);
     }
 }
 
@@ -79,14 +104,30 @@ template <class C>
 __device__ __noinline__ void store_rare(C v, void* base, Dtype dtype, std::int64_t i) {
     switch (dtype) {
         // From double directly: rounding twice, through f32, would not be rounding to nearest.
-        case Dtype::f16: static_cast<f16*>(base)[i] = f16(v); break;
-        case Dtype::bf16: static_cast<bf16*>(base)[i] = bf16(v); break;
-        case Dtype::f64: static_cast<double*>(base)[i] = double(v); break;
-        case Dtype::f8e4m3: static_cast<f8e4m3*>(base)[i] = f8e4m3(v); break;
-        case Dtype::f8e5m2: static_cast<f8e5m2*>(base)[i] = f8e5m2(v); break;
-        case Dtype::i64: static_cast<std::int64_t*>(base)[i] = std::int64_t(v); break;
-        case Dtype::i32: static_cast<std::int32_t*>(base)[i] = std::int32_t(v); break;
-        default: static_cast<std::uint8_t*>(base)[i] = std::uint8_t(v); break;
+        case Dtype::f16:
+            static_cast<f16*>(base)[i] = f16(v);
+            break;
+        case Dtype::bf16:
+            static_cast<bf16*>(base)[i] = bf16(v);
+            break;
+        case Dtype::f64:
+            static_cast<double*>(base)[i] = double(v);
+            break;
+        case Dtype::f8e4m3:
+            static_cast<f8e4m3*>(base)[i] = f8e4m3(v);
+            break;
+        case Dtype::f8e5m2:
+            static_cast<f8e5m2*>(base)[i] = f8e5m2(v);
+            break;
+        case Dtype::i64:
+            static_cast<std::int64_t*>(base)[i] = std::int64_t(v);
+            break;
+        case Dtype::i32:
+            static_cast<std::int32_t*>(base)[i] = std::int32_t(v);
+            break;
+        default:
+            static_cast<std::uint8_t*>(base)[i] = std::uint8_t(v);
+            break;
     }
 }
 
@@ -183,7 +224,8 @@ struct Pack {
             for (int i = 0; i < kCount / 2; ++i) {
                 if constexpr (std::is_same_v<T, bf16>) {
                     const __nv_bfloat162 two = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
-                    raw[i] = std::uint32_t(__bfloat16_as_ushort(two.x)) | std::uint32_t(__bfloat16_as_ushort(two.y)) << 16;
+                    raw[i] = std::uint32_t(__bfloat16_as_ushort(two.x)) | std::uint32_t(__bfloat16_as_ushort(two.y))
+                                                                              << 16;
                 } else {
                     const __half2 two = __floats2half2_rn(values[2 * i], values[2 * i + 1]);
                     raw[i] = std::uint32_t(__half_as_ushort(two.x)) | std::uint32_t(__half_as_ushort(two.y)) << 16;
@@ -234,10 +276,17 @@ __device__ inline void load_pack(const Dense& from, std::int64_t at, C* values) 
 template <class F>
 bool with_fast_type(Dtype dtype, const F& f) {
     switch (dtype) {
-        case Dtype::f32: f(TypeTag<float>{}); return true;
-        case Dtype::f16: f(TypeTag<f16>{}); return true;
-        case Dtype::bf16: f(TypeTag<bf16>{}); return true;
-        default: return false;
+        case Dtype::f32:
+            f(TypeTag<float>{});
+            return true;
+        case Dtype::f16:
+            f(TypeTag<f16>{});
+            return true;
+        case Dtype::bf16:
+            f(TypeTag<bf16>{});
+            return true;
+        default:
+            return false;
     }
 }
 
@@ -281,7 +330,7 @@ __device__ inline T reduce(T v, const Join& join) {
     for (int mask = kWarp / 2; mask > 0; mask /= 2) v = join(v, shuffle_xor(v, mask));
     if constexpr (kGroup == kThreads) {
         constexpr int kWarps = kThreads / kWarp;
-        __shared__ alignas(16) unsigned char memory[kWarps * sizeof(T)];
+        alignas(16) __shared__ unsigned char memory[kWarps * sizeof(T)];
         T* parts = reinterpret_cast<T*>(memory);
         __syncthreads();  // the threads may still be reading what an earlier call left there
         if (threadIdx.x % kWarp == 0) parts[threadIdx.x / kWarp] = v;

@@ -1,0 +1,282 @@
+// The optimizer's passes over the flat store: statistics, the decisions, and unscale + clip + update + shadow in one.
+// Everything is read from and written to StepState and ScaleState on the device; the host is never asked.
+#include <cmath>
+
+#include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/cuda/pointwise.cuh"
+
+namespace invar::cuda {
+namespace {
+
+// --- statistics: a fixed number of blocks, then one that adds up what they found ---
+
+struct Found {
+    double squares = 0;
+    double largest = 0;
+    std::int64_t bad = 0;
+
+    __device__ void look(float v) {
+        const float a = fabsf(v);
+        squares += double(v) * double(v);
+        largest = double(a) > largest ? double(a) : largest;
+        bad += !(a <= 3.402823466e38f);
+    }
+};
+
+struct Together {
+    __device__ Found operator()(const Found& a, const Found& b) const {
+        Found both;
+        both.squares = a.squares + b.squares;
+        both.largest = b.largest > a.largest ? b.largest : a.largest;
+        both.bad = a.bad + b.bad;
+        return both;
+    }
+};
+
+inline constexpr std::int64_t kStatBlocks = 1056;
+
+std::int64_t stat_blocks(std::int64_t n) {
+    const std::int64_t blocks = divide_up(n, kThreads * 16);
+    return blocks < 1 ? 1 : smaller(blocks, kStatBlocks);
+}
+
+__global__ __launch_bounds__(kThreads) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
+                                                    Found* parts) {
+    constexpr int kUnroll = 4;
+    double squares[kUnroll] = {};
+    float peak = 0;
+    std::int32_t bad = 0;
+    for (std::int64_t at = global_thread() * 4; at < packed; at += grid_threads() * 4 * kUnroll) {
+        float4 v[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            const std::int64_t i = at + u * grid_threads() * 4;
+            v[u] = i < packed ? *reinterpret_cast<const float4*>(g + i) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            const float four[4] = {v[u].x, v[u].y, v[u].z, v[u].w};
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float a = fabsf(four[k]);
+                squares[u] += double(four[k]) * double(four[k]);
+                peak = a > peak ? a : peak;
+                bad += !(a <= 3.402823466e38f);
+            }
+        }
+    }
+    Found mine;
+    mine.squares = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+    mine.largest = double(peak);
+    mine.bad = bad;
+    for (std::int64_t i = packed + global_thread(); i < n; i += grid_threads()) mine.look(g[i]);
+    mine = reduce<kThreads>(mine, Together{});
+    if (threadIdx.x == 0) parts[blockIdx.x] = mine;
+}
+
+__global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, const std::int64_t count,
+                                                         StepState* state) {
+    Found all;
+    for (std::int64_t i = threadIdx.x; i < count; i += kThreads) all = Together{}(all, parts[i]);
+    all = reduce<kThreads>(all, Together{});
+    if (threadIdx.x != 0) return;
+    state->sum_squares = all.squares;
+    state->max_abs = all.largest;
+    state->nonfinite = all.bad;
+}
+
+// --- the decisions, one thread each ---
+
+__global__ void plan_kernel(StepState* state, const ScaleState* scale, const ClipSpec clip,
+                            const ScheduleSpec schedule) {
+    plan_step(*state, scale != nullptr ? scale->scale : 1.0f, clip, schedule);
+}
+__global__ void finish_kernel(StepState* state, ScaleState* scale) {
+    finish_step(*state, scale);
+}
+__global__ void update_kernel(ScaleState* scale, const ScalerSpec spec) {
+    update_scale(*scale, spec);
+}
+
+// --- the step ---
+
+// What the elements of one group need, worked out once a block.
+struct Update {
+    OptimizerSpec spec;
+    float unscale, clip, lr;
+    float decay;          // AdamW: what the weight is multiplied by; otherwise the share of it added to the gradient
+    float step_size;      // Adam: lr over the first bias correction
+    float second_factor;  // Adam: one over the root of the second bias correction
+    bool first_step;      // SGD: momentum starts as the gradient
+
+    __device__ void prepare(const OptimizerSpec& group, const StepState& state) {
+        spec = group;
+        unscale = state.unscale, clip = state.clip_value, lr = group.lr * state.lr_factor,
+        first_step = state.taken == 0;
+        const double t = double(state.taken + 1);
+        decay = group.kind == OptimizerSpec::Kind::adamw ? 1.0f - lr * group.weight_decay : group.weight_decay;
+        step_size = float(double(lr) / (1.0 - pow(double(group.beta1), t)));
+        second_factor = float(1.0 / sqrt(1.0 - pow(double(group.beta2), t)));
+    }
+
+    __device__ void operator()(float& w, float g, float& m, float& v, bool momentum) const {
+        float d = g * unscale;
+        if (clip > 0.0f) d = d > clip ? clip : d < -clip ? -clip : d;
+        if (spec.kind == OptimizerSpec::Kind::sgd) {
+            d += decay * w;
+            if (momentum) {
+                m = first_step ? d : spec.momentum * m + d;
+                d = spec.nesterov ? d + spec.momentum * m : m;
+            }
+            w -= lr * d;
+            return;
+        }
+        if (spec.kind == OptimizerSpec::Kind::adamw)
+            w *= decay;
+        else
+            d += decay * w;
+        m += (1.0f - spec.beta1) * (d - m);
+        v = spec.beta2 * v + (1.0f - spec.beta2) * d * d;
+        w -= step_size * m / (sqrtf(v) * second_factor + spec.eps);
+    }
+};
+
+// Segments and groups as a kernel argument, so that nothing is copied to the device and a graph keeps its own.
+inline constexpr int kSegments = 256, kGroups = 32;
+inline constexpr int kStepPack = 8;
+inline constexpr std::int64_t kStepTile = kThreads * kStepPack;
+inline constexpr unsigned kStepBlocks = 396;
+
+struct StepTable {
+    std::int64_t begin[kSegments], end[kSegments];
+    std::int64_t first_tile[kSegments + 1];
+    std::int32_t group[kSegments];
+    OptimizerSpec groups[kGroups];
+    int segments, group_count;
+};
+
+__global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store, const bool packed,
+                                                           const StepState* state,
+                                                           const __grid_constant__ StepTable table) {
+    if (state->skip) return;  // nothing is written: weights, shadow and moments keep their bits
+    __shared__ Update updates[kGroups];
+    if (int(threadIdx.x) < table.group_count) updates[threadIdx.x].prepare(table.groups[threadIdx.x], *state);
+    __syncthreads();
+    Dense weights, shadow;
+    weights.data = store.weights, weights.dtype = store.weights_dtype;
+    shadow.data = store.shadow, shadow.dtype = store.shadow_dtype;
+    int s = 0;
+    for (std::int64_t tile = blockIdx.x; tile < table.first_tile[table.segments]; tile += gridDim.x) {
+        while (tile >= table.first_tile[s + 1]) ++s;  // tiles only move forward
+        const Update& update = updates[table.group[s]];
+        const bool sgd = update.spec.kind == OptimizerSpec::Kind::sgd;
+        const bool first = store.first != nullptr, second = !sgd && store.second != nullptr;
+        const std::int64_t begin = table.begin[s], end = table.end[s];
+        // Packs lie on multiples of their size in the store, so that they are aligned wherever a segment starts.
+        const std::int64_t at =
+            begin / kStepPack * kStepPack + (tile - table.first_tile[s]) * kStepTile + threadIdx.x * kStepPack;
+        if (packed && at >= begin && at + kStepPack <= end) {
+            Pack<float, kStepPack> raw_g, raw_m, raw_v;
+            raw_g.read(store.gradients + at);
+            if (first) raw_m.read(store.first + at);
+            if (second) raw_v.read(store.second + at);
+            float w[kStepPack], g[kStepPack], m[kStepPack] = {}, v[kStepPack] = {};
+            load_pack<kStepPack>(weights, at, w);
+            raw_g.unpack(g);
+            if (first) raw_m.unpack(m);
+            if (second) raw_v.unpack(v);
+#pragma unroll
+            for (int k = 0; k < kStepPack; ++k) update(w[k], g[k], m[k], v[k], first);
+            store_pack<kStepPack>(w, weights, at);
+            if (shadow.data != nullptr) store_pack<kStepPack>(w, shadow, at);
+            if (first) raw_m.pack(m), raw_m.write(store.first + at);
+            if (second) raw_v.pack(v), raw_v.write(store.second + at);
+        } else {
+            for (std::int64_t i = at < begin ? begin : at; i < smaller(end, at + kStepPack); ++i) {
+                float w = weights.get<float>(i), m = first ? store.first[i] : 0.0f, v = second ? store.second[i] : 0.0f;
+                update(w, store.gradients[i], m, v, first);
+                weights.put<float>(i, w);
+                if (shadow.data != nullptr) shadow.put<float>(i, w);
+                if (first) store.first[i] = m;
+                if (second) store.second[i] = v;
+            }
+        }
+    }
+}
+
+struct ScaleAndClamp {
+    static constexpr int kIn = 1, kOut = 1;
+    float factor, limit;
+    template <class C>
+    __device__ void operator()(const C* in, C* out) const {
+        const C v = in[0] * C(factor), bound = C(limit);
+        out[0] = bound > C(0) ? (v > bound ? bound : v < -bound ? -bound : v) : v;
+    }
+};
+
+}  // namespace
+
+std::size_t grad_stats_scratch_bytes(const View& gradients) {
+    return std::size_t(stat_blocks(gradients.numel())) * sizeof(Found);
+}
+
+void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream) {
+    const std::int64_t n = gradients.numel(), blocks = stat_blocks(n);
+    Found* parts = static_cast<Found*>(scratch);
+    const std::int64_t packed = aligned(gradients.data) ? n / 4 * 4 : 0;
+    look_at<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed, parts);
+    gather_found<<<1, kThreads, 0, stream>>>(parts, blocks, state);
+}
+
+void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
+          cudaStream_t stream) {
+    plan_kernel<<<1, 1, 0, stream>>>(state, scale, clip, schedule);
+}
+
+void finish(StepState* state, ScaleState* scale, cudaStream_t stream) {
+    finish_kernel<<<1, 1, 0, stream>>>(state, scale);
+}
+void update(ScaleState* scale, const ScalerSpec& spec, cudaStream_t stream) {
+    update_kernel<<<1, 1, 0, stream>>>(scale, spec);
+}
+
+void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
+                    const StepState* state, cudaStream_t stream) {
+    const bool packed = aligned(store.weights) && aligned(store.shadow) && aligned(store.gradients) &&
+                        aligned(store.first) && aligned(store.second);
+    StepTable table;
+    table.segments = table.group_count = 0;
+    table.first_tile[0] = 0;
+    std::int32_t known[kGroups];  // the group each entry of table.groups came from
+    const auto launch = [&] {
+        const std::int64_t tiles = table.first_tile[table.segments];
+        if (tiles > 0)
+            step_kernel<<<grid_for(tiles, 1, kStepBlocks), kThreads, 0, stream>>>(store, packed, state, table);
+        table.segments = table.group_count = 0;
+    };
+    for (const Segment& segment : segments) {
+        if (segment.count == 0) continue;
+        const auto find = [&] {
+            int at = 0;
+            while (at < table.group_count && known[at] != segment.group) ++at;
+            return at;
+        };
+        if (table.segments == kSegments || find() == kGroups) launch();
+        const int group = find(), s = table.segments++;
+        if (group == table.group_count) {
+            known[group] = segment.group;
+            table.groups[group] = groups[std::size_t(segment.group)];
+            ++table.group_count;
+        }
+        table.begin[s] = segment.begin, table.end[s] = segment.begin + segment.count, table.group[s] = group;
+        const std::int64_t base = segment.begin / kStepPack * kStepPack;
+        table.first_tile[s + 1] = table.first_tile[s] + divide_up(table.end[s] - base, kStepTile);
+    }
+    launch();
+}
+
+void scale_gradients(const View& gradients, float factor, float limit, cudaStream_t stream) {
+    run_pointwise(ScaleAndClamp{factor, limit}, {&gradients, &gradients}, false, stream);
+}
+
+}  // namespace invar::cuda
