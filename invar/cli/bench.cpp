@@ -24,6 +24,7 @@ std::string json_of(const BenchResult& r) {
     JsonLine line;
     line.add("precision", r.precision).add("ms_per_step", r.ms_per_step).add("samples_per_s", r.samples_per_s);
     line.add("ratio", r.ratio).add("fastest_ms", r.fastest_ms).add("samples_per_step", r.samples_per_step);
+    if (r.memory_used > 0) line.add("card_bytes", r.memory_used);
     line.add("peak_bytes", memory_line(r.memory.peak, r.memory.peak_total));
     return line.add("device", r.device).add("threads", r.threads).text();
 }
@@ -32,6 +33,8 @@ std::string table_of(const std::vector<BenchResult>& results) {
     std::vector<std::string> header = {"precision", "ms/step", "samples/s", "vs FP32"};
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
     header.push_back("total");
+    const bool card = results.front().memory_used > 0;
+    if (card) header.push_back("card");
     Table table(header);
     for (const BenchResult& r : results) {
         std::vector<std::string> cells = {r.precision, fmt::format("{:.2f}", r.ms_per_step),
@@ -39,6 +42,7 @@ std::string table_of(const std::vector<BenchResult>& results) {
                                           r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio) : "-"};
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(double(r.memory.peak_total)));
+        if (card) cells.push_back(human_bytes(double(r.memory_used)));
         table.row(cells);
     }
     return table.text("  ");

@@ -82,7 +82,8 @@ std::string amp_lines(const Setup& setup) {
         text += fmt::format("      - {}\n", about_scaler(p, *setup.scaler));
     }
     const std::string device =
-        setup.device.is_cpu() ? fmt::format("{} thread{}, {}", threads(), threads() == 1 ? "" : "s", cpu_description()) : "";
+        setup.device.is_cpu() ? fmt::format("{} thread{}, {}", threads(), threads() == 1 ? "" : "s", cpu_description())
+                              : kernels_for(setup.device).description();
     return text + fmt::format("      - device {}{}{}", setup.device.str(), device.empty() ? "" : ": ", device);
 }
 

@@ -7,16 +7,17 @@
 namespace invar {
 
 Device Device::parse(std::string_view text) {
-    if (text == "cpu" || text == "auto") return cpu();  // no other device is compiled in
-    if (text.starts_with("cuda")) {
-        int index = 0;
-        const std::string_view rest = text.substr(4);
-        const bool numbered = rest.size() > 1 && rest[0] == ':' &&
-                              std::from_chars(rest.data() + 1, rest.data() + rest.size(), index).ptr == rest.data() + rest.size();
-        check<UsageError>(rest.empty() || numbered, "unknown device '{}'; use cpu, cuda, cuda:N or auto", text);
-        fail<UsageError>("device '{}' is not available: this build of Invar has no CUDA support; use --device cpu", text);
+    if (text == "cpu" || text == "auto") return cpu();
+    if (text == "cuda") return cuda();
+    int index = -1;
+    constexpr std::string_view kNumbered = "cuda:";
+    const char* const end = text.data() + text.size();
+    if (text.starts_with(kNumbered)) {
+        const auto [rest, error] = std::from_chars(text.data() + kNumbered.size(), end, index);
+        if (rest != end || error != std::errc{}) index = -1;
     }
-    fail<UsageError>("unknown device '{}'; use cpu, cuda or auto", text);
+    check<UsageError>(index >= 0, "unknown device '{}'; use cpu, cuda, cuda:N or auto", text);
+    return cuda(index);
 }
 
 std::string Device::str() const { return is_cpu() ? "cpu" : fmt::format("cuda:{}", index); }

@@ -13,7 +13,8 @@ struct Device {
 
     static Device cpu() { return {}; }
     static Device cuda(int index = 0) { return {Kind::cuda, index}; }
-    // "cpu", "cuda", "cuda:1" or "auto" (the first GPU that works, else the CPU). Throws UsageError.
+    // "cpu", "cuda", "cuda:1"; "auto" is the CPU here. Says what is meant, not whether it is there: that is
+    // resolve_device's, in kernels/devices.h. Throws UsageError.
     static Device parse(std::string_view text);
 
     bool is_cpu() const { return kind == Kind::cpu; }

@@ -48,6 +48,9 @@ class CachingAllocator {
         free_.emplace(held, data);
     }
 
+    // Not under the lock: it may wait for the device.
+    void copy_to_host(void* host, const void* data, std::size_t bytes) { raw_->copy_to_host(host, data, bytes); }
+
     MemoryStats stats() {
         const std::lock_guard lock(mutex_);
         return stats_;
@@ -150,6 +153,10 @@ Storage::~Storage() { allocator_of(device_).free(data_, bytes_, purpose_); }
 
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
     allocators()[static_cast<int>(kind)] = new CachingAllocator(std::move(memory));
+}
+
+void copy_to_host(Device device, void* host, const void* data, std::size_t bytes) {
+    if (bytes > 0) allocator_of(device).copy_to_host(host, data, bytes);
 }
 
 }  // namespace invar

@@ -96,11 +96,11 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Dtype dtyp
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-    if (!device().is_cpu()) fail("to_vector: the tensor {} is not on the CPU; copy it there first", str());
+    const Tensor host = on_host();
     std::vector<T> values(static_cast<std::size_t>(numel()));
     dispatch(dtype(), [&](auto tag) {
         using From = typename decltype(tag)::type;
-        for_each_element<From>(*this, [&](std::int64_t i, From value) { values[std::size_t(i)] = convert_value<T>(value); });
+        for_each_element<From>(host, [&](std::int64_t i, From value) { values[std::size_t(i)] = convert_value<T>(value); });
     });
     return values;
 }
@@ -168,6 +168,15 @@ Tensor Tensor::as_strided(std::int64_t offset, const Shape& shape, const Shape& 
 }
 
 Tensor Tensor::detach() const { return as_strided(0, shape(), strides()); }
+
+Tensor Tensor::on_host() const {
+    if (device().is_cpu()) return detach();
+    std::int64_t extent = numel() > 0 ? 1 : 0;  // from the first element to the last that the strides reach
+    for (int i = 0; extent > 0 && i < rank(); ++i) extent += (shape()[i] - 1) * strides()[i];
+    const Tensor memory = empty({extent}, dtype());
+    copy_to_host(device(), memory.raw(), raw(), memory.bytes());
+    return memory.as_strided(0, shape(), strides());
+}
 
 double Tensor::item() const {
     if (numel() != 1) fail("item: a tensor of shape {} does not hold exactly one value", shape().str());

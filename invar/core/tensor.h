@@ -57,7 +57,10 @@ class Tensor {
     // The same memory without the autograd edge.
     Tensor detach() const;
 
-    // Host values, converted; for tests, metrics and files, not for speed. The tensor must be on the CPU.
+    // The same values in the same strides on the CPU: this tensor itself where it is there. Waits for the device; carries
+    // no autograd edge.
+    Tensor on_host() const;
+    // Host values, converted; for tests, metrics and files, not for speed.
     double item() const;
     template <class T>
     std::vector<T> to_vector() const;

@@ -14,7 +14,7 @@
 namespace invar {
 
 struct Batch {
-    Tensor x;  // f32 [n, h, w, c] on the CPU
+    Tensor x;  // f32 [n, h, w, c]
     Tensor y;  // i64 [n]
     std::int64_t size = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
+#include "invar/ops/to.h"
 
 namespace invar {
 
@@ -26,6 +27,12 @@ std::int64_t count_batches(std::int64_t size, const LoaderOptions& options) {
     const std::int64_t full = size / options.batch_size;
     const std::int64_t all = full + (options.drop_last || size % options.batch_size == 0 ? 0 : 1);
     return options.limit < 0 ? all : std::min(all, options.limit);
+}
+
+// Uploads come from the thread that trains: it owns the device's stream.
+Batch on_device(Batch batch, Device device) {
+    const PurposeScope purpose(Purpose::data);
+    return {ops::to(batch.x, device), ops::to(batch.y, device), batch.size};
 }
 
 }  // namespace
@@ -92,7 +99,7 @@ std::optional<Batch> Loader::next() {
     if (workers_.empty()) {
         Batch batch = read(*order_, position_);
         ++position_;
-        return batch;
+        return on_device(std::move(batch), options_.device);
     }
     std::unique_lock lock(mutex_);
     std::optional<Read>& slot = done_[std::size_t(position_ % options_.prefetch)];
@@ -103,7 +110,7 @@ std::optional<Batch> Loader::next() {
     ++position_;
     lock.unlock();
     room_.notify_one();
-    return batch;
+    return on_device(std::move(batch), options_.device);
 }
 
 Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t number) const {

@@ -60,8 +60,6 @@ SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& m
     header.metadata = metadata;
     for (const auto& [name, tensor] : tensors) {
         check<UsageError>(tensor.defined(), "safetensors: tensor {} is undefined", Quoted{name});
-        check<UsageError>(tensor.device().is_cpu(), "safetensors: tensor {} is {}; copy it to the CPU first",
-                          Quoted{name}, tensor.str());
         check<UsageError>(name != "__metadata__", "safetensors: a tensor must not be called {}", name);
         header.entries.push_back({name, tensor.dtype(), tensor.shape(), 0, 0});
     }
@@ -69,8 +67,8 @@ SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& m
     SafetensorsImage image;
     std::uint64_t position = 0;
     for (TensorEntry& entry : header.entries) {
-        const Tensor& tensor = tensors.at(entry.name);
-        image.tensors.push_back(tensor.is_contiguous() ? tensor.detach() : dense_copy(tensor));
+        const Tensor tensor = tensors.at(entry.name).on_host();
+        image.tensors.push_back(tensor.is_contiguous() ? tensor : dense_copy(tensor));
         entry.begin = position;
         entry.end = position += tensor.bytes();
     }

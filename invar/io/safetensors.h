@@ -21,7 +21,7 @@ struct SafetensorsContent {
     Metadata metadata;
 };
 
-// Host tensors, dense or strided; `metadata` goes into the header as it is.
+// Tensors of any device, dense or strided; `metadata` goes into the header as it is.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata = {});
 SafetensorsContent load_safetensors(const std::filesystem::path& path);
 // The same from memory; `source` names the bytes in errors.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "invar/core/device.h"
 #include "invar/core/rng.h"
@@ -15,9 +16,20 @@
 
 namespace invar {
 
+// How a device that has several ways to compute the same thing chooses among them.
+struct KernelOptions {
+    bool benchmark = true;      // try them and keep the fastest ...
+    bool deterministic = true;  // ... but only where the choice cannot change from run to run: same seed, same bytes
+};
+
 class Kernels {
   public:
     virtual ~Kernels() = default;
+
+    virtual void configure(const KernelOptions&) {}
+    // What the device is, for start-up lines, and how many bytes of its memory are taken by anyone; 0: not known.
+    virtual std::string description() const { return {}; }
+    virtual std::int64_t memory_used() const { return 0; }
 
     // --- moving and making values ---
     virtual void copy(const View& from, const View& to) = 0;  // same shape, any dtypes and strides

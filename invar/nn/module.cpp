@@ -9,6 +9,7 @@
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
 #include "invar/ops/checkpoint.h"
+#include "invar/ops/to.h"
 
 namespace invar {
 
@@ -66,6 +67,21 @@ std::vector<std::pair<std::string, Module*>> Module::modules() {
     return all;
 }
 
+void Module::to(Device device) {
+    const NoGrad no_grad;
+    const PurposeScope purpose(Purpose::weights);
+    for (Parameter* parameter : parameters()) {
+        Tensor& value = parameter->value;
+        if (value.device() == device) continue;
+        check<UsageError>(!value.grad() && !value.shadow(), "{} has a gradient already: move a model before its optimizer is made",
+                          parameter->name);
+        value = ops::to(value, device).set_requires_grad(value.requires_grad());
+    }
+    visit("", [&](const std::string&, Module& module) {
+        for (auto& [name, buffer] : module.buffers_) *buffer = ops::to(*buffer, device);
+    });
+}
+
 std::vector<Module*> Module::checkpoint_blocks() {
     std::vector<Module*> blocks;
     for (Child& child : children_) blocks.push_back(child.module.get());
@@ -79,7 +95,7 @@ StateDict Module::state_dict() {
         for (auto& [name, buffer] : module.buffers_) {
             Tensor copy = Tensor::empty_like(*buffer);
             kernels_for(copy.device()).copy(buffer->view(), copy.view());
-            state.emplace(joined(path, name), copy);
+            state.emplace(joined(path, name), copy.on_host());
         }
     });
     return state;
@@ -114,7 +130,7 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
             if (found->second.shape() != buffer->shape())
                 misshapen.push_back(fmt::format("{} is {} and should be {}", full, found->second.shape().str(), buffer->shape().str()));
             loads.push_back([target = *buffer, tensor = found->second] {
-                kernels_for(target.device()).copy(tensor.view(), target.view());
+                kernels_for(target.device()).copy(ops::to(tensor, target.device()).view(), target.view());
                 target.bump_version();
             });
         }

@@ -37,7 +37,10 @@ class Module {
     // Every module below and including this one, with its path; this one's is "".
     std::vector<std::pair<std::string, Module*>> modules();
 
-    // PyTorch's names and layouts. Strict loading names what is missing, unexpected or misshapen.
+    // Moves parameters and buffers; before an optimizer is made, which keeps them in memory of its own.
+    void to(Device device);
+
+    // PyTorch's names and layouts, on the host. Strict loading names what is missing, unexpected or misshapen.
     StateDict state_dict();
     void load_state_dict(const StateDict& state, bool strict = true);
 

@@ -2,6 +2,7 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/ops/to.h"
 
 namespace invar {
 
@@ -25,7 +26,7 @@ Tensor Parameter::to_file() const {
     const Tensor source = layout.plain() ? value : in_file_order(value, layout);
     Tensor copy = Tensor::empty(source.shape(), value.dtype(), value.device());
     kernels.copy(source.view(), copy.view());
-    return layout.plain() ? copy : copy.window(0, layout.file_shape);
+    return (layout.plain() ? copy : copy.window(0, layout.file_shape)).on_host();
 }
 
 void Parameter::from_file(const Tensor& tensor) {
@@ -33,7 +34,7 @@ void Parameter::from_file(const Tensor& tensor) {
     check(tensor.shape() == expected, "parameter {}: the file holds shape {}, the model wants {}", name, tensor.shape().str(), expected.str());
     Kernels& kernels = kernels_for(value.device());
     const Tensor sink = layout.plain() ? value : in_file_order(value, layout);
-    kernels.copy(tensor.window(0, sink.shape()).view(), sink.view());
+    kernels.copy(ops::to(tensor, value.device()).window(0, sink.shape()).view(), sink.view());
     value.bump_version();
     if (value.shadow()) kernels.copy(value.view(), value.shadow().view());
 }

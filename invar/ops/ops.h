@@ -15,4 +15,5 @@
 #include "invar/ops/reduce.h"
 #include "invar/ops/shape.h"
 #include "invar/ops/softmax.h"
+#include "invar/ops/to.h"
 #include "invar/ops/upsample.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/ops/to.h"
 
 namespace invar {
 
@@ -101,7 +102,7 @@ void Optimizer::check_state_dict(const StateDict& state) const {
 
 void Optimizer::load_state_dict(const StateDict& state) {
     check_state_dict(state);
-    for (const auto& [name, target] : state_dict()) kernels().copy(state.at(name).view(), target.view());
+    for (const auto& [name, target] : state_dict()) kernels().copy(ops::to(state.at(name), target.device()).view(), target.view());
 }
 
 double clip_grad_norm(Optimizer& optimizer, double max_norm) {

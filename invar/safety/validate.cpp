@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/kernels/devices.h"
 
 namespace invar {
 
@@ -27,7 +28,7 @@ void check_options(ValidateOptions& options) {
                       options.marginal);
     const std::int64_t validated = options.base.trainer.limit_val_batches.among(1);
     check<UsageError>(validated > 0, "trainer.limit_val_batches leaves nothing to validate on; leave it out");
-    const Device device = Device::parse(options.base.trainer.device);
+    const Device device = resolve_device(options.base.trainer.device);
     std::vector<std::string> names;
     for (const std::string& candidate : options.candidates) {
         TrainerConfig trainer = options.base.trainer;

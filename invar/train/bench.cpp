@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "invar/core/error.h"
+#include "invar/kernels/devices.h"
 #include "invar/train/setup.h"
 #include "invar/train/step.h"
 
@@ -69,7 +70,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         const auto same = [&](const BenchResult& other) { return other.precision == name; };
         if (std::any_of(results.begin(), results.end(), same)) continue;
         configs.push_back(config_for(options.base, name));
-        configs.back().trainer.resolved_precision().require(Device::parse(options.base.trainer.device));
+        configs.back().trainer.resolved_precision().require(resolve_device(options.base.trainer.device));
         results.emplace_back().precision = name;
     }
     const std::size_t n = configs.size();
@@ -82,9 +83,11 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     // Memory first, one precision at a time, so that no other's weights are counted with it.
     for (std::size_t i = 0; i < n; ++i) {
         Bench bench(configs[i]);
+        release_cached_memory(bench.setup.device);
         reset_peak_memory(bench.setup.device);
         bench.step_ms();
         results[i].memory = memory_stats(bench.setup.device);
+        results[i].memory_used = kernels_for(bench.setup.device).memory_used();
         results[i].device = bench.setup.device.str();
         results[i].threads = threads();
         results[i].samples_per_step = bench.samples;

@@ -27,6 +27,7 @@ struct BenchResult {
     double samples_per_s = 0.0;
     double ratio = 0.0;  // of the throughput to that of 32-true; 0 where that was not measured
     MemoryStats memory;
+    std::int64_t memory_used = 0;  // of the whole card, as its driver counts after the step; 0: not known
 };
 
 // `progress` is told the share that is done, now and then.

@@ -4,6 +4,7 @@
 
 #include "invar/core/error.h"
 #include "invar/io/safetensors.h"
+#include "invar/kernels/devices.h"
 
 namespace invar {
 
@@ -59,12 +60,13 @@ ClipSpec clip_spec(const TrainerConfig& c) {
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(c.gradient_clip_val)};
 }
 
-std::unique_ptr<Loader> make_loader(const Config& config, Split split) {
+std::unique_ptr<Loader> make_loader(const Config& config, Split split, Device device) {
     std::shared_ptr<Dataset> data = make_dataset(dataset_options(config), split);
     LoaderOptions options;
     options.batch_size = config.data.batch_size;
     options.num_workers = int(config.data.num_workers);
     options.seed = std::uint64_t(config.seed);
+    options.device = device;
     options.shuffle = split == Split::train && config.data.shuffle;
     options.drop_last = split == Split::train && config.data.drop_last;
     if (split == Split::test) options.batch_size = std::min(options.batch_size, data->size());
@@ -120,15 +122,17 @@ std::unique_ptr<Module> make_initial_model(const Config& config) {
 }
 
 Setup::Setup(const Config& config)
-    : precision(config.trainer.resolved_precision()), device(Device::parse(config.trainer.device)), clip(clip_spec(config.trainer)),
+    : precision(config.trainer.resolved_precision()), device(resolve_device(config.trainer.device)), clip(clip_spec(config.trainer)),
       accumulate(config.trainer.accumulate_grad_batches) {
     precision.require(device);
     set_threads(int(config.trainer.threads));
-    train_data = make_loader(config, Split::train);
-    test_data = make_loader(config, Split::test);
+    kernels_for(device).configure({config.trainer.benchmark, config.trainer.deterministic});
+    train_data = make_loader(config, Split::train, device);
+    test_data = make_loader(config, Split::test, device);
     check_data_fits(config, train_data->dataset());
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
     model = make_initial_model(config);
+    model->to(device);
     optimizer = std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
     scaler = std::make_unique<GradScaler>(scaler_options(config.scaler, config.scaler.enabled && precision.needs_scaler()), device);
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;

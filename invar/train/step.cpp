@@ -2,12 +2,14 @@
 
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
+#include "invar/kernels/devices.h"
 #include "invar/ops/ops.h"
 
 namespace invar {
 
 Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision, const ClipSpec& clip,
                      std::span<const Batch> group) {
+    const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);  // backward too
     std::int64_t samples = 0;
     for (const Batch& batch : group) samples += batch.size;
 
@@ -33,6 +35,7 @@ Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, co
 Evaluation evaluate(Module& model, Loader& data, const Precision& precision) {
     const NoGrad no_grad;
     const Autocast cast(precision);
+    const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);
     const bool was_training = model.training();
     model.eval();
     Evaluation result;
@@ -43,7 +46,7 @@ Evaluation evaluate(Module& model, Loader& data, const Precision& precision) {
         const Tensor logits = model(batch->x);
         loss += ops::cross_entropy(logits, batch->y, {.reduction = ops::Reduction::sum}).item();
         const std::vector<std::int64_t> guesses = ops::argmax(logits, -1).to_vector<std::int64_t>();
-        const std::int64_t* labels = batch->y.data<std::int64_t>();
+        const std::vector<std::int64_t> labels = batch->y.to_vector<std::int64_t>();
         for (std::size_t i = 0; i < guesses.size(); ++i) right += guesses[i] == labels[i];
         result.samples += batch->size;
     }

@@ -127,7 +127,10 @@ void Trainer::after_step(const Tensor& loss, Observer& observer) {
     const std::int64_t every = config_.trainer.log_every_n_steps;
     const bool last = progress_.step == setup_.total_steps;
     if (!last && progress_.step != 1 && (every <= 0 || progress_.step % every != 0)) return;
-    const StepState step = setup_.optimizer->state();
+    const auto start = std::chrono::steady_clock::now();
+    const StepState step = setup_.optimizer->state();  // waits until the device has done what it was given
+    seconds_ += seconds_since(start);
+    summary_.train_seconds += seconds_since(start);
     const ScaleState scale = setup_.scaler->state();
     StepMetrics m;
     m.step = progress_.step;

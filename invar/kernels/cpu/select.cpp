@@ -1,9 +1,12 @@
-// Picks, once, the CPU kernels compiled for the best instruction set this machine runs, and says who serves a device.
+// Picks the CPU kernels compiled for the best instruction set this machine runs.
+#include "invar/kernels/cpu/select.h"
+
+#include <fmt/format.h>
 #include <omp.h>
 
-#include "invar/core/error.h"
+#include <string>
+
 #include "invar/kernels/cpu/onednn.h"
-#include "invar/kernels/kernels.h"
 
 namespace invar {
 
@@ -25,6 +28,8 @@ bool runs_x86_v3() {
 #endif
 }
 
+}  // namespace
+
 Kernels& best_cpu_kernels() {
 #ifdef INVAR_HAS_X86_V3
     if (runs_x86_v3()) return x86_v3::cpu_kernels();
@@ -32,19 +37,16 @@ Kernels& best_cpu_kernels() {
     return baseline::cpu_kernels();
 }
 
-}  // namespace
-
-Kernels& kernels_for(Device device) {
-    check<UsageError>(device.is_cpu(), "this build of Invar has no kernels for {}; use --device cpu", device.str());
-    static Kernels& kernels = best_cpu_kernels();
-    return kernels;
+void set_threads(int count) {
+    omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
+}
+int threads() {
+    return omp_get_max_threads();
 }
 
-void set_threads(int count) { omp_set_num_threads(count > 0 ? count : omp_get_num_procs()); }
-int threads() { return omp_get_max_threads(); }
-
 const char* cpu_description() {
-    static const std::string text = fmt::format("{}, {}", runs_x86_v3() ? "AVX2" : "baseline instructions", onednn::description());
+    static const std::string text =
+        fmt::format("{}, {}", runs_x86_v3() ? "AVX2" : "baseline instructions", onednn::description());
     return text.c_str();
 }
 

@@ -1,0 +1,101 @@
+#include "invar/kernels/devices.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+
+#include "invar/core/error.h"
+#include "invar/kernels/cpu/select.h"
+
+namespace invar {
+
+namespace {
+
+constexpr const char* kCudaLibrary = "libinvar_cuda.so";
+constexpr const char* kCudaStart = "invar_cuda_start";
+
+std::array<std::atomic<Kernels*>, 2>& registered() {
+    static std::array<std::atomic<Kernels*>, 2> kernels{};
+    return kernels;
+}
+
+// The folder that this library, or the program it is part of, was loaded from.
+std::filesystem::path own_folder() {
+    Dl_info info{};
+    if (dladdr(reinterpret_cast<void*>(&resolve_device), &info) == 0 || info.dli_fname == nullptr) return {};
+    return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+// Loads and starts the CUDA library; says what is missing, or nothing where it runs. It stays loaded.
+std::string start_cuda() {
+    const std::filesystem::path path = own_folder() / kCudaLibrary;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) return "this build of Invar has no CUDA support";
+    // Asked first: CUDA's libraries are large, and a machine without a driver should not wait for them.
+    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver == nullptr) return "no NVIDIA driver";
+    dlclose(driver);
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        const char* const reason = dlerror();
+        return fmt::format("its libraries cannot be loaded ({}); LD_LIBRARY_PATH can say where they are",
+                           reason != nullptr ? reason : path.string());
+    }
+    const auto start = reinterpret_cast<const char* (*)()>(dlsym(library, kCudaStart));
+    if (start == nullptr) return fmt::format("{} is of another version of Invar", path.string());
+    const char* const reason = start();
+    return reason != nullptr ? reason : "";
+}
+
+bool& tf32_flag() {
+    thread_local bool on = false;
+    return on;
+}
+
+}  // namespace
+
+const std::string& why_no_cuda() {
+    static const std::string reason = start_cuda();
+    return reason;
+}
+
+Device resolve_device(std::string_view text) {
+    if (text == "auto") return why_no_cuda().empty() ? Device::cuda() : Device::cpu();
+    const Device device = Device::parse(text);
+    if (device.is_cpu()) return device;
+    check<UsageError>(why_no_cuda().empty(), "device '{}' is not available: {}; use --device cpu", text, why_no_cuda());
+    check<UsageError>(device.index == 0,
+                      "device '{}': a process uses one GPU; choose it with CUDA_VISIBLE_DEVICES={} and --device cuda",
+                      text, device.index);
+    return device;
+}
+
+void register_device(Device::Kind kind, Kernels& kernels) {
+    registered()[static_cast<std::size_t>(kind)] = &kernels;
+}
+
+Kernels& kernels_for(Device device) {
+    if (device.is_cpu()) {
+        static Kernels& cpu = best_cpu_kernels();
+        return cpu;
+    }
+    std::atomic<Kernels*>& slot = registered()[static_cast<std::size_t>(device.kind)];
+    if (slot.load(std::memory_order_acquire) == nullptr)
+        check<UsageError>(why_no_cuda().empty(), "device '{}' is not available: {}; use --device cpu", device.str(),
+                          why_no_cuda());
+    return *slot.load(std::memory_order_acquire);
+}
+
+Tf32Scope::Tf32Scope(bool on) : previous_(tf32_flag()) {
+    tf32_flag() = on;
+}
+Tf32Scope::~Tf32Scope() {
+    tf32_flag() = previous_;
+}
+bool Tf32Scope::on() {
+    return tf32_flag();
+}
+
+}  // namespace invar
