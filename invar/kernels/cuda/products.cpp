@@ -1,0 +1,251 @@
+#include "invar/kernels/cuda/products.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "invar/core/error.h"
+#include "invar/kernels/cuda/device.h"
+#include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/devices.h"
+
+namespace invar::cuda {
+
+namespace {
+
+void check_status(cublasStatus_t status, const char* call) {
+    if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
+        fail("cuBLASLt: {} in {}", cublasLtGetStatusString(status), call);
+}
+#define INVAR_LT_CHECK(call) check_status((call), #call)
+
+cublasLtHandle_t handle() {
+    static const cublasLtHandle_t handle = [] {
+        cublasLtHandle_t made = nullptr;
+        INVAR_LT_CHECK(cublasLtCreate(&made));
+        return made;
+    }();
+    return handle;
+}
+
+cudaDataType_t data_type(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::f64:
+            return CUDA_R_64F;
+        case Dtype::f32:
+            return CUDA_R_32F;
+        case Dtype::f16:
+            return CUDA_R_16F;
+        case Dtype::bf16:
+            return CUDA_R_16BF;
+        default:
+            fail("matmul: the GPU does not multiply {}", name_of(dtype));
+    }
+}
+
+// One matrix operand of a batch, as column-major cuBLASLt sees row-major memory: turned over.
+struct Operand {
+    bool transposed;       // its rows are the dense dimension
+    std::int64_t leading;  // elements from one dense line to the next
+    std::int64_t batch;    // elements from one matrix to the next
+    int alignment;         // of every line, in bytes, as far as vector loads care
+    auto operator<=>(const Operand&) const = default;
+};
+
+Operand operand(const View& v) {
+    const std::int64_t rows = v.size[1], columns = v.size[2];
+    const bool plain = v.stride[2] == 1 || columns == 1;
+    Operand made{};
+    made.transposed = !plain;
+    made.leading = plain ? std::max(rows == 1 ? columns : v.stride[1], columns)
+                         : std::max(columns == 1 ? rows : v.stride[2], rows);
+    made.batch = v.size[0] > 1 ? v.stride[0] : 0;
+    const std::uint64_t width = size_of(v.dtype);
+    const std::uint64_t all = reinterpret_cast<std::uintptr_t>(v.data) | std::uint64_t(made.batch) * width | 16u;
+    made.alignment = int(all & ~(all - 1));  // the lowest bit that is set: 16 at most
+    return made;
+}
+
+// Everything that cuBLASLt's choice depends on.
+struct Shape3 {
+    Dtype in, out;
+    bool tf32, bias, accumulate;
+    bool timed;  // chosen by timing, or the first that is proposed
+    std::int64_t batch, m, n, k;
+    Operand a, b, c;
+    auto operator<=>(const Shape3&) const = default;
+};
+
+struct Plan {
+    cublasLtMatmulDesc_t product = nullptr;
+    cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
+    std::vector<cublasLtMatmulHeuristicResult_t> candidates;
+    std::size_t chosen = 0;
+    bool timed = false;
+    bool wide = false;  // alpha and beta are double
+};
+
+struct Call {
+    const void *left, *right;
+    void* result;
+    const void* bias;
+    bool accumulate;
+};
+
+cublasStatus_t run(const Plan& plan, const Call& call, std::size_t candidate) {
+    if (call.bias != nullptr)
+        INVAR_LT_CHECK(cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias,
+                                                      sizeof call.bias));
+    const float factors[] = {1.0f, call.accumulate ? 1.0f : 0.0f};
+    const double wide[] = {1.0, call.accumulate ? 1.0 : 0.0};
+    const void* const alpha = plan.wide ? static_cast<const void*>(&wide[0]) : &factors[0];
+    const void* const beta = plan.wide ? static_cast<const void*>(&wide[1]) : &factors[1];
+    return cublasLtMatmul(handle(), plan.product, alpha, call.left, plan.left, call.right, plan.right, beta,
+                          call.result, plan.result, call.result, plan.result, &plan.candidates[candidate].algo,
+                          workspace(), kWorkspaceBytes, stream());
+}
+
+cublasLtMatrixLayout_t layout(Dtype dtype, std::int64_t rows, std::int64_t columns, const Operand& operand,
+                              std::int64_t batch) {
+    cublasLtMatrixLayout_t made = nullptr;
+    INVAR_LT_CHECK(cublasLtMatrixLayoutCreate(&made, data_type(dtype), std::uint64_t(rows), std::uint64_t(columns),
+                                              operand.leading));
+    const auto count = std::int32_t(batch);
+    INVAR_LT_CHECK(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    INVAR_LT_CHECK(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &operand.batch,
+                                                    sizeof operand.batch));
+    return made;
+}
+
+cublasComputeType_t compute_type(const Shape3& shape) {
+    if (shape.in == Dtype::f64) return CUBLAS_COMPUTE_64F;
+    return shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+// Row-major out = a b is, column-major, out^T = b^T a^T: the operands change places, and memory is read as it lies.
+Plan make_plan(const Shape3& s, const void* bias) {
+    Plan plan;
+    plan.wide = s.in == Dtype::f64;
+    INVAR_LT_CHECK(cublasLtMatmulDescCreate(&plan.product, compute_type(s), plan.wide ? CUDA_R_64F : CUDA_R_32F));
+    const cublasOperation_t left_op = s.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t right_op = s.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    INVAR_LT_CHECK(cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, &left_op, sizeof left_op));
+    INVAR_LT_CHECK(
+        cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, &right_op, sizeof right_op));
+    if (s.bias) {
+        const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        INVAR_LT_CHECK(
+            cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+        INVAR_LT_CHECK(
+            cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    }
+    plan.left = s.b.transposed ? layout(s.in, s.k, s.n, s.b, s.batch) : layout(s.in, s.n, s.k, s.b, s.batch);
+    plan.right = s.a.transposed ? layout(s.in, s.m, s.k, s.a, s.batch) : layout(s.in, s.k, s.m, s.a, s.batch);
+    plan.result = layout(s.out, s.n, s.m, s.c, s.batch);
+
+    cublasLtMatmulPreference_t preference = nullptr;
+    INVAR_LT_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+        INVAR_LT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t(s.b.alignment));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t(s.a.alignment));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t(s.c.alignment));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t(s.c.alignment));
+    std::array<cublasLtMatmulHeuristicResult_t, 8> found{};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle(), plan.product, plan.left, plan.right, plan.result, plan.result,
+                                       preference, int(found.size()), found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS) count = 0;
+    for (int i = 0; i < count; ++i)
+        if (found[std::size_t(i)].state == CUBLAS_STATUS_SUCCESS) plan.candidates.push_back(found[std::size_t(i)]);
+    return plan;
+}
+
+// Runs every candidate a few times on the operands at hand, into memory nobody reads, and keeps the fastest.
+void choose_by_timing(Plan& plan, Call call, std::size_t result_bytes) {
+    const Scratch result(result_bytes);
+    call.result = result.data();
+    float best = 0;
+    for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
+        if (run(plan, call, i) != CUBLAS_STATUS_SUCCESS) continue;
+        const float time = time_on_stream([&] { INVAR_LT_CHECK(run(plan, call, i)); });
+        if (best == 0 || time < best) best = time, plan.chosen = i;
+    }
+    plan.timed = true;
+}
+
+// One plan for each shape, made once. Products come from one thread at a time, as all work of the stream does, but the
+// map is guarded all the same.
+Plan& plan_for(const Shape3& shape, const void* bias) {
+    static std::mutex mutex;
+    static auto* plans = new std::map<Shape3, Plan>;
+    const std::lock_guard lock(mutex);
+    const auto found = plans->find(shape);
+    return found != plans->end() ? found->second : plans->emplace(shape, make_plan(shape, bias)).first->second;
+}
+
+View transposed(View v) {
+    std::swap(v.size[1], v.size[2]);
+    std::swap(v.stride[1], v.stride[2]);
+    return v;
+}
+
+View rows_of_bias(const View& bias, const View& out) {
+    View rows = out;
+    rows.data = bias.data;
+    rows.dtype = bias.dtype;
+    rows.stride[0] = rows.stride[1] = 0;
+    rows.stride[2] = bias.stride[0];
+    return rows;
+}
+
+bool is_aligned(const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
+
+}  // namespace
+
+void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) {
+    if (out.numel() == 0) return;
+    if (a.size[2] == 0) {
+        if (bias)
+            copy(rows_of_bias(bias, out), out, stream());
+        else if (!accumulate)
+            fill(out, 0, stream());
+        return;
+    }
+    Shape3 shape{a.dtype,     out.dtype,   a.dtype == Dtype::f32 && Tf32Scope::on(),
+                 bool(bias),  accumulate,  options().benchmark && !options().deterministic,
+                 out.size[0], out.size[1], out.size[2],
+                 a.size[2],   operand(a),  operand(b),
+                 operand(out)};
+    const bool plain_bias = !bias || (bias.dtype == out.dtype && is_aligned(bias.data) && !accumulate &&
+                                      !shape.c.transposed && (bias.stride[0] == 1 || bias.size[0] == 1));
+    if (shape.c.transposed && !bias) return matmul(transposed(b), transposed(a), bias, transposed(out), accumulate);
+    Plan* plan = plain_bias ? &plan_for(shape, bias.data) : nullptr;
+    if (bias && (plan == nullptr || plan->candidates.empty())) {  // the product is then added to the bias
+        copy(rows_of_bias(bias, out), out, stream());
+        return matmul(a, b, View{}, out, true);
+    }
+    check(!plan->candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
+          shape.batch, shape.m, shape.k, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
+    const Call call{b.data, a.data, out.data, bias.data, accumulate};
+    if (!plan->timed && plan->candidates.size() > 1 && may_time_candidates()) {
+        const std::int64_t elements = shape.c.batch * (shape.batch - 1) + shape.c.leading * shape.m;
+        choose_by_timing(*plan, call, std::size_t(elements) * size_of(shape.out));
+    }
+    INVAR_LT_CHECK(run(*plan, call, plan->chosen));
+}
+
+}  // namespace invar::cuda
