@@ -9,7 +9,7 @@ namespace {
 using namespace invar::ops;
 
 Tensor indices(const std::vector<std::int64_t>& values, const Shape& shape) {
-    return Tensor::from(values, shape);
+    return to(Tensor::from(values, shape), case_device());
 }
 
 void add_pointwise(std::vector<OpCase>& all) {
@@ -74,7 +74,8 @@ void add_pointwise(std::vector<OpCase>& all) {
         }
     all.push_back({"where/broadcast",
                    [](const Tensors& in) {
-                       return where(Tensor::from(std::vector<int>{1, 0, 1}, {3, 1}, Dtype::boolean), in[0], in[1]);
+                       const Tensor condition = Tensor::from(std::vector<int>{1, 0, 1}, {3, 1}, Dtype::boolean);
+                       return where(to(condition, case_device()), in[0], in[1]);
                    },
                    {{{3, 4}}, {{2, 1, 4}}}});
 }
@@ -95,6 +96,7 @@ void add_shapes(std::vector<OpCase>& all) {
     one("expand/rows", {3, 1}, [](const Tensor& x) { return expand(x, {2, 3, 4}); });
     one("expand/same", {2, 3}, [](const Tensor& x) { return expand(x, {2, 3}); });
     one("contiguous/copy", {3, 4}, [](const Tensor& x) { return contiguous(transpose(x, 0, 1)); });
+    one("to/there_and_back", {3, 4}, [](const Tensor& x) { return to(to(x, Device::cpu()), case_device()); });
     one("cast/f64", {3, 4}, [](const Tensor& x) { return cast(x, Dtype::f64); });
     all.push_back({"cat/columns", [](const Tensors& in) { return cat(in, 1); }, {{{2, 3}}, {{2, 1}}, {{2, 4}}}});
     all.push_back({"cat/stack", [](const Tensors& in) { return stack(in, 1); }, {{{2, 3}}, {{2, 3}}}});
@@ -178,7 +180,7 @@ void add_norms(std::vector<OpCase>& all) {
     const auto batch = [](bool training) {
         return [training](const Tensors& in) {
             const Dtype dtype = in[0].dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-            const Tensor mean = full({3}, 0.1, dtype), variance = full({3}, 0.8, dtype);
+            const Tensor mean = full({3}, 0.1, dtype, case_device()), variance = full({3}, 0.8, dtype, case_device());
             return batch_norm(in[0], in[1], in[2], mean, variance, training);
         };
     };
@@ -304,6 +306,11 @@ const std::vector<OpCase>& all_cases() {
         return all;
     }();
     return cases;
+}
+
+Device& case_device() {
+    static Device device;
+    return device;
 }
 
 Prepared prepare_case(const OpCase& op_case, Dtype dtype, bool transposed) {

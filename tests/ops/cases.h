@@ -28,6 +28,9 @@ struct OpCase {
 
 const std::vector<OpCase>& all_cases();
 
+// Where a case makes what it needs beside its inputs, indices for one; the CPU unless a test of another device says so.
+Device& case_device();
+
 // A case's inputs as leaves of this dtype. `transposed`: run() gets each of rank 2 or more through a transposed view.
 struct Prepared {
     Tensors leaves;

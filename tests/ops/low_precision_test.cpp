@@ -2,45 +2,12 @@
 // the way rounds its result once, by half an epsilon of the terms it is made of; sums are kept in FP32.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <set>
-
-#include "invar/core/format_info.h"
 #include "invar/ops/ops.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/rounding.h"
 
 namespace invar::testing {
 namespace {
-
-double norm(const std::vector<double>& v) {
-    double total = 0;
-    for (const double x : v) total += x * x;
-    return std::sqrt(total);
-}
-
-// The recorded ops behind a result: how often a value was rounded on its way.
-std::size_t ops_behind(const Tensor& y) {
-    std::set<const Node*> seen;
-    std::vector<const Node*> open{y.node().get()};
-    while (!open.empty()) {
-        const Node* node = open.back();
-        open.pop_back();
-        if (node == nullptr || dynamic_cast<const Accumulator*>(node) || !seen.insert(node).second) continue;
-        for (const auto& input : node->inputs()) open.push_back(input.get());
-    }
-    return seen.size();
-}
-
-// The distance as a share of what the format allows.
-double error_share(const std::vector<double>& got, const std::vector<double>& exact, double terms, Dtype dtype,
-                   std::size_t roundings) {
-    std::vector<double> difference;
-    for (std::size_t i = 0; i < got.size(); ++i) difference.push_back(got[i] - exact[i]);
-    const FormatInfo format = format_info(dtype);
-    const double allowed = 0.5 * format.epsilon * double(roundings) * terms * norm(exact);
-    // Below the smallest normal value the rounding is absolute.
-    return norm(difference) / (allowed + format.smallest_subnormal * double(got.size()));
-}
 
 class LowPrecision : public ::testing::TestWithParam<Dtype> {};
 

@@ -1,0 +1,219 @@
+// Training on the GPU: the optimizer and the scaler against the CPU's, whole runs against each other, resuming.
+#include <cmath>
+#include <limits>
+
+#include "invar/io/checkpoint.h"
+#include "invar/ops/ops.h"
+#include "invar/train/snapshot.h"
+#include "invar/train/step.h"
+#include "tests/gpu/fixture.h"
+#include "tests/io/scratch.h"
+#include "tests/ops/gradcheck.h"
+
+namespace invar::testing {
+namespace {
+
+constexpr std::int64_t kCount = 1003;
+
+struct Weights : Module {
+    Weights() : w(add_parameter("w", Tensor::from(random_values(kCount, -1, 1, 5), {kCount}, Dtype::f32))) {}
+    Tensor forward(const Tensor& x) override { return ops::mul(x, w.value); }
+    Parameter& w;
+};
+
+void set_gradient(Optimizer& optimizer, const std::vector<double>& values) {
+    const Tensor grad = optimizer.store().parameters()[0]->value.grad();
+    const Tensor host = Tensor::from(values, {kCount}, Dtype::f32);
+    optimizer.kernels().upload(grad.raw(), host.raw(), host.bytes());
+}
+
+std::string state_bytes(Optimizer& optimizer) {
+    std::string bytes = bytes_of(optimizer.store().weights());
+    if (optimizer.store().shadow()) bytes += bytes_of(optimizer.store().shadow());
+    for (const auto& [name, moment] : optimizer.state_dict()) bytes += name + bytes_of(moment);
+    return bytes;
+}
+
+OptimizerSpec spec_of(OptimizerSpec::Kind kind, float momentum = 0, bool nesterov = false) {
+    OptimizerSpec spec;
+    spec.kind = kind;
+    spec.lr = 0.01f;
+    spec.weight_decay = 0.1f;
+    spec.momentum = momentum;
+    spec.nesterov = nesterov;
+    return spec;
+}
+
+TEST_F(Gpu, OptimizersStepAsOnTheCpu) {
+    using Kind = OptimizerSpec::Kind;
+    for (const OptimizerSpec& spec : {spec_of(Kind::sgd), spec_of(Kind::sgd, 0.9f), spec_of(Kind::sgd, 0.9f, true),
+                                      spec_of(Kind::adam), spec_of(Kind::adamw)})
+        for (const StoreOptions& options :
+             {StoreOptions{}, StoreOptions{Dtype::f32, Dtype::f16}, StoreOptions{Dtype::f32, Dtype::bf16}})
+            for (const ClipSpec& clip :
+                 {ClipSpec{}, ClipSpec{ClipSpec::Kind::norm, 1.0f}, ClipSpec{ClipSpec::Kind::value, 0.3f}}) {
+                Weights here, there;
+                there.to(Device::cuda());
+                Optimizer cpu(here, spec, options), gpu(there, spec, options);
+                for (int step = 0; step < 5; ++step) {
+                    const std::vector<double> gradient = random_values(kCount, -1, 1, 100 + std::uint64_t(step));
+                    set_gradient(cpu, gradient), set_gradient(gpu, gradient);
+                    cpu.step(clip), gpu.step(clip);
+                }
+                EXPECT_EQ(gpu.state().taken, 5);
+                EXPECT_NEAR(gpu.state().grad_norm, cpu.state().grad_norm, 1e-5 * cpu.state().grad_norm);
+                const std::vector<double> expected = here.w.value.to_vector<double>(),
+                                          got = there.w.value.to_vector<double>();
+                // Five updates of at most a few roundings each.
+                for (std::size_t i = 0; i < got.size(); ++i)
+                    ASSERT_NEAR(got[i], expected[i], 5e-6) << "kind " << int(spec.kind) << ", weight " << i;
+                if (!options.shadow) continue;
+                const Tensor rounded = ops::cast(there.w.value.detach(), *options.shadow);
+                EXPECT_EQ(bytes_of(there.w.value.shadow()), bytes_of(rounded)) << "the shadow is the rounded master";
+            }
+}
+
+TEST_F(Gpu, AnOverflowSkipsTheStepAndHalvesTheScale) {
+    for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        Weights model;
+        model.to(Device::cuda());
+        Optimizer optimizer(model, spec_of(OptimizerSpec::Kind::adamw), {Dtype::f32, Dtype::f16});
+        GradScaler scaler({.init_scale = 1024}, Device::cuda());
+        const auto step = [&](const std::vector<double>& gradient) {
+            scaler.scale(ops::sum(model.w.value));
+            set_gradient(optimizer, gradient);
+            scaler.step(optimizer, {ClipSpec::Kind::norm, 1.0f});
+            scaler.update();
+        };
+        step(std::vector<double>(kCount, 0.5));
+        const std::string before = state_bytes(optimizer);
+        std::vector<double> overflown(kCount, 0.5);
+        overflown[kCount - 1] = bad;
+        step(overflown);
+        EXPECT_EQ(state_bytes(optimizer), before) << "a skipped step changes nothing";
+        EXPECT_EQ(optimizer.state().skipped, 1);
+        EXPECT_EQ(scaler.get_scale(), 512);
+        step(std::vector<double>(kCount, 0.5));
+        EXPECT_NE(state_bytes(optimizer), before);
+        EXPECT_EQ(optimizer.state().taken, 2);
+        EXPECT_EQ(optimizer.state().skipped_in_a_row, 0);
+        EXPECT_EQ(scaler.get_scale(), 512);
+    }
+}
+
+TEST_F(Gpu, TheExplicitCallsWorkToo) {
+    Weights model;
+    model.to(Device::cuda());
+    Optimizer optimizer(model, spec_of(OptimizerSpec::Kind::sgd));
+    GradScaler scaler({.init_scale = 256}, Device::cuda());
+    optimizer.zero_grad();
+    backward(scaler.scale(ops::sum(model.w.value * 3.0)));
+    scaler.unscale(optimizer);
+    EXPECT_NEAR(clip_grad_norm(optimizer, 1.0), 3 * std::sqrt(double(kCount)), 1e-3);
+    const std::vector<double> gradient = model.w.value.grad().to_vector<double>();
+    EXPECT_NEAR(gradient[0], 1 / std::sqrt(double(kCount)), 1e-6);
+    scaler.step(optimizer);
+    scaler.update();
+    EXPECT_EQ(optimizer.state().taken, 1);
+}
+
+Config config_for(const std::string& device, const std::string& precision) {
+    Config config = parse_config(
+        "data: {name: synthetic, size: 640, batch_size: 32, num_workers: 0}\nmodel: {name: convnet}\n"
+        "optimizer: {name: adamw, lr: 0.001}\nseed: 3\n",
+        "test");
+    config.trainer.device = device;
+    config.trainer.precision = precision;
+    config.trainer.gradient_clip_val = 1.0;
+    return config;
+}
+
+std::vector<double> train(Setup& setup, int steps) {
+    std::vector<double> losses;
+    setup.model->train();
+    if (setup.train_data->epoch() < 0) setup.train_data->start_epoch(0);
+    for (int i = 0; i < steps; ++i) {
+        const std::vector<Batch> group{*setup.train_data->next()};
+        losses.push_back(
+            training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, group).item());
+    }
+    return losses;
+}
+
+// Dropout included: both devices draw the same numbers.
+TEST_F(Gpu, LosesAsTheCpuDoes) {
+    for (const auto& [precision, tolerance] : {std::pair{"32-true", 1e-3}, {"16-mixed", 2e-2}, {"bf16-mixed", 5e-2}}) {
+        Setup cpu(config_for("cpu", precision));
+        const std::vector<double> expected = train(cpu, 20);
+        Setup gpu(config_for("cuda", precision));
+        const std::vector<double> losses = train(gpu, 20);
+        for (std::size_t i = 0; i < losses.size(); ++i)
+            EXPECT_NEAR(losses[i], expected[i], tolerance * expected[i]) << precision << ", step " << i;
+        EXPECT_LT(losses.back(), losses.front()) << precision;
+        const Evaluation here = evaluate(*cpu.model, *cpu.test_data, cpu.precision),
+                         there = evaluate(*gpu.model, *gpu.test_data, gpu.precision);
+        EXPECT_EQ(here.samples, there.samples);
+        EXPECT_NEAR(here.loss, there.loss, 4 * tolerance * here.loss) << precision;
+    }
+}
+
+TEST_F(Gpu, GivesTheSameBytesTwice) {
+    std::string first;
+    for (int run = 0; run < 2; ++run) {
+        Setup setup(config_for("cuda", "16-mixed"));
+        train(setup, 10);
+        const std::string bytes = state_bytes(*setup.optimizer);
+        if (run == 0)
+            first = bytes;
+        else
+            EXPECT_TRUE(bytes == first);
+    }
+}
+
+TEST_F(Gpu, ResumesToTheByte) {
+    const Scratch folder;
+    Setup whole(config_for("cuda", "16-mixed"));
+    train(whole, 5);
+    save_checkpoint(folder / "half.safetensors", take_snapshot(whole, {5, 0, 5}, ""));
+    const std::vector<double> expected = train(whole, 5);
+
+    Setup resumed(config_for("cuda", "16-mixed"));
+    const Progress progress = restore_snapshot(resumed, load_checkpoint(folder / "half.safetensors"));
+    resumed.train_data->start_epoch(progress.epoch, progress.batch);
+    EXPECT_EQ(train(resumed, 5), expected);
+    EXPECT_TRUE(state_bytes(*resumed.optimizer) == state_bytes(*whole.optimizer));
+    EXPECT_EQ(resumed.scaler->get_scale(), whole.scaler->get_scale());
+}
+
+// A checkpoint knows nothing of devices.
+TEST_F(Gpu, TakesUpARunThatBeganOnTheCpu) {
+    Setup cpu(config_for("cpu", "32-true"));
+    train(cpu, 3);
+    const Checkpoint checkpoint = take_snapshot(cpu, {3, 0, 3}, "");
+    Setup gpu(config_for("cuda", "32-true"));
+    restore_snapshot(gpu, checkpoint);
+    EXPECT_EQ(bytes_of(gpu.optimizer->store().weights()), bytes_of(cpu.optimizer->store().weights()));
+    EXPECT_EQ(gpu.optimizer->state().taken, 3);
+}
+
+TEST_F(Gpu, SharesMemoryByPurpose) {
+    Setup setup(config_for("cuda", "16-mixed"));
+    train(setup, 1);
+    const MemoryStats stats = memory_stats(Device::cuda());
+    for (const Purpose purpose :
+         {Purpose::weights, Purpose::masters, Purpose::gradients, Purpose::optimizer, Purpose::activations})
+        EXPECT_GT(stats.peak_of(purpose), 0) << name_of(purpose);
+    EXPECT_GE(kernels_for(Device::cuda()).memory_used(), stats.live_total);
+}
+
+// Not on the GPU: how a machine without one is told.
+TEST(NoGpu, IsSaidInOneLine) {
+    if (why_no_cuda().empty()) GTEST_SKIP() << "there is a GPU";
+    EXPECT_TRUE(resolve_device("auto").is_cpu());
+    const std::string text = message_of<UsageError>([] { resolve_device("cuda"); });
+    EXPECT_TRUE(has(text, "device 'cuda' is not available: ") && has(text, "use --device cpu")) << text;
+    EXPECT_TRUE(has(message_of<UsageError>([] { kernels_for(Device::cuda()); }), "is not available"));
+}
+
+}  // namespace
+}  // namespace invar::testing
