@@ -15,8 +15,15 @@ if(TARGET invar_program)
   install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(TARGET invar_cuda)
+  # CUDA's own libraries come from the machine: beside us, where the toolkit puts them, or where LD_LIBRARY_PATH says.
+  set_target_properties(invar_cuda PROPERTIES INSTALL_RPATH "$ORIGIN:/usr/local/cuda/lib64:/usr/local/cuda/lib")
+  install(TARGETS invar_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 configure_package_config_file(cmake/invarConfig.cmake.in ${CMAKE_BINARY_DIR}/invarConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/invarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/invarConfig.cmake ${CMAKE_BINARY_DIR}/invarConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
+include(cmake/package.cmake)

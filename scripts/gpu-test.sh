@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Runs the tests labelled gpu and the GPU benchmarks from the relocatable tarball, on a machine that has nothing of ours
+# but that file, and prints one table at the end. Usage: gpu-test.sh [TARBALL or unpacked folder] [gtest arguments]
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+package=${1:-}
+[ $# -gt 0 ] && shift
+if [ -z "$package" ]; then
+    package=$(ls -t "$here"/../build*/invar-*.tar.gz 2>/dev/null | head -1)
+    [ -x "$here/test_gpu" ] && package=$here/../..
+fi
+if [ -z "$package" ]; then
+    echo "gpu-test.sh: there is no tarball; make one with: cpack -G TGZ --config build/CPackConfig.cmake -B build" >&2
+    exit 2
+fi
+
+root=$package
+if [ -f "$package" ]; then
+    unpacked=$(mktemp -d)
+    trap 'rm -rf "$unpacked"' EXIT
+    tar -xzf "$package" -C "$unpacked" || exit 1
+    root=$(echo "$unpacked"/*)
+fi
+
+# CUDA's libraries may lie where no loader looks, in a Python package for one.
+for library in libcublasLt.so.13 libcudnn.so.9 libnvrtc.so.13; do
+    ldconfig -p 2>/dev/null | grep -q "$library" && continue
+    found=$(find -L /usr/local/cuda/lib64 /usr/local/cuda/lib /usr/lib /usr/local/lib /opt -maxdepth 9 -name "$library" -print -quit 2>/dev/null)
+    [ -n "$found" ] && LD_LIBRARY_PATH=$(dirname "$found"):${LD_LIBRARY_PATH:-}
+done
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+
+logs=${OUT:-$(mktemp -d)}
+failures=0
+rows=()
+row() { rows+=("$(printf '%-28s %s' "$1" "$2")"); }
+
+"$root"/libexec/invar/test_gpu "$@" >"$logs/test_gpu.log" 2>&1
+status=$?
+[ $status -eq 0 ] || failures=$((failures + 1))
+grep -E '^\[  (FAILED|SKIPPED)' "$logs/test_gpu.log" | sort -u | head -40
+passed=$(grep -c '^\[       OK' "$logs/test_gpu.log")
+failed=$(grep -cE '^\[  FAILED  \] [^ ]+ \(|^\[  FAILED  \] [^ ]+, where' "$logs/test_gpu.log")
+skipped=$(grep -cE '^\[  SKIPPED \] [^ ]+ \(' "$logs/test_gpu.log")
+row "tests (exit $status)" "$passed passed, $failed failed, $skipped skipped"
+
+bench() {
+    local name=$1
+    shift
+    if "$root"/bin/invar bench --device cuda "$@" >"$logs/bench_$name.log" 2>&1; then
+        row "bench $name" ""
+        while IFS= read -r line; do rows+=("    $line"); done <"$logs/bench_$name.log"
+    else
+        row "bench $name" "FAILED: $(tail -1 "$logs/bench_$name.log")"
+        failures=$((failures + 1))
+    fi
+}
+fast="trainer.deterministic=false trainer.gradient_clip_val=1.0 optimizer.name=adamw"
+precisions=32-true,tf32,16-mixed,bf16-mixed
+bench convnet_128 $fast data.batch_size=128 --precisions $precisions --steps 50 --warmup 10
+bench convnet_4096 $fast data.batch_size=4096 --precisions $precisions --steps 20 --warmup 5
+bench mlp_32 $fast model.name=mlp data.batch_size=32 --precisions $precisions --steps 50 --warmup 10
+
+echo "--- the whole logs are in $logs"
+printf '%s\n' "${rows[@]}"
+exit $((failures > 0))
