@@ -13,6 +13,8 @@
 namespace invar::testing {
 namespace {
 
+using TrainedRun = invar::Setup;  // inside a test, Setup is a member of its fixture
+
 constexpr std::int64_t kCount = 1003;
 
 struct Weights : Module {
@@ -128,7 +130,7 @@ Config config_for(const std::string& device, const std::string& precision) {
     return config;
 }
 
-std::vector<double> train(Setup& setup, int steps) {
+std::vector<double> train(TrainedRun& setup, int steps) {
     std::vector<double> losses;
     setup.model->train();
     if (setup.train_data->epoch() < 0) setup.train_data->start_epoch(0);
@@ -143,9 +145,9 @@ std::vector<double> train(Setup& setup, int steps) {
 // Dropout included: both devices draw the same numbers.
 TEST_F(Gpu, LosesAsTheCpuDoes) {
     for (const auto& [precision, tolerance] : {std::pair{"32-true", 1e-3}, {"16-mixed", 2e-2}, {"bf16-mixed", 5e-2}}) {
-        Setup cpu(config_for("cpu", precision));
+        TrainedRun cpu(config_for("cpu", precision));
         const std::vector<double> expected = train(cpu, 20);
-        Setup gpu(config_for("cuda", precision));
+        TrainedRun gpu(config_for("cuda", precision));
         const std::vector<double> losses = train(gpu, 20);
         for (std::size_t i = 0; i < losses.size(); ++i)
             EXPECT_NEAR(losses[i], expected[i], tolerance * expected[i]) << precision << ", step " << i;
@@ -160,7 +162,7 @@ TEST_F(Gpu, LosesAsTheCpuDoes) {
 TEST_F(Gpu, GivesTheSameBytesTwice) {
     std::string first;
     for (int run = 0; run < 2; ++run) {
-        Setup setup(config_for("cuda", "16-mixed"));
+        TrainedRun setup(config_for("cuda", "16-mixed"));
         train(setup, 10);
         const std::string bytes = state_bytes(*setup.optimizer);
         if (run == 0)
@@ -172,12 +174,12 @@ TEST_F(Gpu, GivesTheSameBytesTwice) {
 
 TEST_F(Gpu, ResumesToTheByte) {
     const Scratch folder;
-    Setup whole(config_for("cuda", "16-mixed"));
+    TrainedRun whole(config_for("cuda", "16-mixed"));
     train(whole, 5);
     save_checkpoint(folder / "half.safetensors", take_snapshot(whole, {5, 0, 5}, ""));
     const std::vector<double> expected = train(whole, 5);
 
-    Setup resumed(config_for("cuda", "16-mixed"));
+    TrainedRun resumed(config_for("cuda", "16-mixed"));
     const Progress progress = restore_snapshot(resumed, load_checkpoint(folder / "half.safetensors"));
     resumed.train_data->start_epoch(progress.epoch, progress.batch);
     EXPECT_EQ(train(resumed, 5), expected);
@@ -187,17 +189,17 @@ TEST_F(Gpu, ResumesToTheByte) {
 
 // A checkpoint knows nothing of devices.
 TEST_F(Gpu, TakesUpARunThatBeganOnTheCpu) {
-    Setup cpu(config_for("cpu", "32-true"));
+    TrainedRun cpu(config_for("cpu", "32-true"));
     train(cpu, 3);
     const Checkpoint checkpoint = take_snapshot(cpu, {3, 0, 3}, "");
-    Setup gpu(config_for("cuda", "32-true"));
+    TrainedRun gpu(config_for("cuda", "32-true"));
     restore_snapshot(gpu, checkpoint);
     EXPECT_EQ(bytes_of(gpu.optimizer->store().weights()), bytes_of(cpu.optimizer->store().weights()));
     EXPECT_EQ(gpu.optimizer->state().taken, 3);
 }
 
 TEST_F(Gpu, SharesMemoryByPurpose) {
-    Setup setup(config_for("cuda", "16-mixed"));
+    TrainedRun setup(config_for("cuda", "16-mixed"));
     train(setup, 1);
     const MemoryStats stats = memory_stats(Device::cuda());
     for (const Purpose purpose :

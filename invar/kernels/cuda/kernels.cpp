@@ -193,7 +193,7 @@ void CudaKernels::embedding(const View& table, const View& ids, const View& y) {
     launched("embedding");
 }
 void CudaKernels::embedding_backward(const View& gy, const View& ids, const View& gtable) {
-    const Scratch scratch(embedding_backward_scratch_bytes(ids));
+    const Scratch scratch(embedding_backward_scratch_bytes(gy, ids));
     cuda::embedding_backward(gy, ids, gtable, scratch.data(), stream());
     launched("embedding_backward");
 }
