@@ -70,10 +70,7 @@ struct GradientTerms {
     Source gy, x;
     Dense mean;
     std::int64_t columns;
-    __device__ void prepare(std::int64_t column, Local& local) const {
-#pragma unroll
-        for (int k = 0; k < kWidth; ++k) local.center[k] = mean.get<C>(column + k);
-    }
+    __device__ void prepare(std::int64_t column, Local& local) const { Source::parameters(mean, column, local.center); }
     __device__ void read(std::int64_t row, std::int64_t column, Raw& raw) const {
         gy.read(row * columns + column, raw.g);
         x.read(row * columns + column, raw.v);
@@ -118,12 +115,13 @@ struct Normalize {
     Source x;
     Dense mean, rstd, gamma, beta, y;
     __device__ void prepare(std::int64_t column, Local& local) const {
+        C inverse[kWidth];
+        Source::parameters(rstd, column, inverse);
+        Source::parameters(mean, column, local.m);
+        parameters_or<Source>(gamma, column, C(1), local.a);
+        parameters_or<Source>(beta, column, C(0), local.b);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) {
-            local.m[k] = mean.get<C>(column + k);
-            local.a[k] = gamma.get_or<C>(column + k, C(1)) * rstd.get<C>(column + k);
-            local.b[k] = beta.get_or<C>(column + k, C(0));
-        }
+        for (int k = 0; k < kWidth; ++k) local.a[k] *= inverse[k];
     }
     __device__ void read(std::int64_t at, Raw& raw) const {
         x.read(at, raw);
@@ -133,7 +131,7 @@ struct Normalize {
         Source::unpack(raw, v);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) v[k] = (v[k] - local.m[k]) * local.a[k] + local.b[k];
-        store_pack<kWidth>(v, y, at);
+        Source::store(v, y, at);
     }
 };
 
@@ -153,11 +151,14 @@ struct Propagate {
     const double* pull;
     const double* constant;
     __device__ void prepare(std::int64_t column, Local& local) const {
+        C inverse[kWidth];
+        Source::parameters(rstd, column, inverse);
+        parameters_or<Source>(gamma, column, C(1), local.a);
+        if constexpr (kBatch) Source::parameters(mean, column, local.m);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) {
-            local.a[k] = C(gamma.get_or<double>(column + k, 1.0) * rstd.get<double>(column + k));
+            local.a[k] *= inverse[k];
             if constexpr (kBatch) {
-                local.m[k] = mean.get<C>(column + k);
                 local.b[k] = C(pull[column + k]);
                 local.c[k] = C(constant[column + k]);
             }
@@ -179,7 +180,7 @@ struct Propagate {
 #pragma unroll
             for (int k = 0; k < kWidth; ++k) g[k] *= local.a[k];
         }
-        store_pack<kWidth>(g, gx, at);
+        Source::store(g, gx, at);
     }
 };
 
@@ -236,7 +237,7 @@ void batch_norm_stats(const View& x, const View& mean, const View& variance, voi
 
 void batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta, const View& y,
                 cudaStream_t stream) {
-    with_source(columns_of(x), {&x}, {&y}, [&](auto tag) {
+    with_source(columns_of(x), {&x, &y}, {&mean, &rstd, &gamma, &beta}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         launch_walk(Normalize<Source>{Source(x), mean, rstd, gamma, beta, y}, rows_of(x), columns_of(x), stream);
     });
@@ -256,7 +257,7 @@ void batch_norm_backward(const View& gy, const View& x, const View& mean, const 
     if (columns == 0) return;
     double* pull = static_cast<double*>(scratch);
     double* constant = pull + columns;
-    with_source(columns, {&x, &gy}, {&gx}, [&](auto tag) {
+    with_source(columns, {&x, &gy, &gx}, {&mean, &rstd, &gamma}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const Source gradients(gy), inputs(x);
         if (batch_statistics || ggamma || gbeta)

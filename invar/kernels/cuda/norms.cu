@@ -13,14 +13,6 @@ std::int64_t rows_of(const View& x) {
     return columns_of(x) > 0 ? x.numel() / columns_of(x) : 0;
 }
 
-// A vector of parameters from `at`, or a constant where there is none.
-template <int kWidth, class C>
-__device__ inline void load_or(const Dense& from, std::int64_t at, C otherwise, C* values) {
-    if (from.data != nullptr) return load_pack<kWidth>(from, at, values);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) values[i] = otherwise;
-}
-
 struct LayerForward {
     Dense gamma, beta, y, mean, rstd;
     std::int64_t rows, n;
@@ -48,11 +40,11 @@ __global__ __launch_bounds__(kThreads) void layer_forward(const Source x, const 
     const C s = C(inverse);
     row.each([&](std::int64_t i, C* v) {
         C a[kWidth], b[kWidth];
-        load_or<kWidth>(p.gamma, i, C(1), a);
-        load_or<kWidth>(p.beta, i, C(0), b);
+        parameters_or<Source>(p.gamma, i, C(1), a);
+        parameters_or<Source>(p.beta, i, C(0), b);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) v[k] = (v[k] - m) * s * a[k] + b[k];
-        store_pack<kWidth>(v, p.y, r * n + i);
+        Source::store(v, p.y, r * n + i);
     });
     if (threadIdx.x % kGroup != 0) return;
     if (p.mean.data != nullptr) p.mean.put<double>(r, center);
@@ -75,7 +67,7 @@ __device__ inline void backward_row(const Row<Source, kGroup, kHeld>& gradients,
     double plain = 0, product = 0;
     gradients.each_with(inputs, [&](std::int64_t i, C* g, C* v) {
         C a[kWidth];
-        load_or<kWidth>(p.gamma, i, C(1), a);
+        parameters_or<Source>(p.gamma, i, C(1), a);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) {
             g[k] *= a[k];
@@ -88,10 +80,10 @@ __device__ inline void backward_row(const Row<Source, kGroup, kHeld>& gradients,
             tilt = C(reduce<kGroup>(product, Add{}) / double(p.n));
     gradients.each_with(inputs, [&](std::int64_t i, C* g, const C* v) {
         C a[kWidth];
-        load_or<kWidth>(p.gamma, i, C(1), a);
+        parameters_or<Source>(p.gamma, i, C(1), a);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) g[k] = s * (g[k] * a[k] - level - (v[k] - m) * s * tilt);
-        store_pack<kWidth>(g, p.gx, r * p.n + i);
+        Source::store(g, p.gx, r * p.n + i);
     });
 }
 
@@ -199,7 +191,7 @@ void layer_norm(const View& x, const View& gamma, const View& beta, const View& 
                 double eps, cudaStream_t stream) {
     const LayerForward p{gamma, beta, y, mean, rstd, rows_of(x), columns_of(x), eps};
     if (p.rows == 0) return;
-    with_source(p.n, {&x}, {&y, &gamma, &beta}, [&](auto tag) {
+    with_source(p.n, {&x, &y}, {&gamma, &beta}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         with_group<Source>(p.n, [&](auto group) {
             constexpr int kGroup = decltype(group)::value;
@@ -222,7 +214,7 @@ void layer_norm_backward(const View& gy, const View& x, const View& gamma, const
     const PutParameters put{ggamma, gbeta};
     const bool parameters = ggamma || gbeta;
     if (p.n == 0) return;
-    with_source(p.n, {&x, &gy}, {&gx, &gamma}, [&](auto tag) {
+    with_source(p.n, {&x, &gy, &gx}, {&gamma}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const Source gradients(gy), inputs(x);
         const std::int64_t held = kFusedHeld<Source> * Source::kWidth;

@@ -87,7 +87,7 @@ __global__ __launch_bounds__(kThreads) void max_forward(const PoolSpec s, const 
                     winner[k] = take ? std::int32_t(position) : winner[k];
                 }
             }
-        store_pack<kWidth>(best, y, item * kWidth);
+        Source::store(best, y, item * kWidth);
         write_winners<kWidth>(winner, winners + item * kWidth);
     }
 }
@@ -114,7 +114,7 @@ __global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const
 #pragma unroll
                 for (int k = 0; k < kWidth; ++k) sum[k] += winner[k] == position ? g[k] : C(0);
             }
-        store_pack<kWidth>(sum, gx, item * kWidth);
+        Source::store(sum, gx, item * kWidth);
     }
 }
 
@@ -141,7 +141,7 @@ __global__ __launch_bounds__(kThreads) void average_forward(const PoolSpec s, co
 #pragma unroll
             for (int k = 0; k < kWidth; ++k) sum[k] += line[k] * factor;
         }
-        store_pack<kWidth>(sum, y, item * kWidth);
+        Source::store(sum, y, item * kWidth);
     }
 }
 
@@ -165,7 +165,7 @@ __global__ __launch_bounds__(kThreads) void average_backward(const PoolSpec s, c
 #pragma unroll
                 for (int k = 0; k < kWidth; ++k) sum[k] += g[k] * factor;
             }
-        store_pack<kWidth>(sum, gx, item * kWidth);
+        Source::store(sum, gx, item * kWidth);
     }
 }
 
@@ -180,7 +180,7 @@ std::int64_t outputs(const PoolSpec& s) {
 
 void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners, cudaStream_t stream) {
     if (outputs(spec) == 0) return;
-    with_source(spec.channels, {&x}, {&y, &winners}, [&](auto tag) {
+    with_source(spec.channels, {&x, &y}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = outputs(spec) / Source::kWidth;
         max_forward<Source>
@@ -190,7 +190,7 @@ void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& wi
 
 void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx, cudaStream_t stream) {
     if (inputs(spec) == 0) return;
-    with_source(spec.channels, {&gy}, {&gx, &winners}, [&](auto tag) {
+    with_source(spec.channels, {&gy, &gx}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = inputs(spec) / Source::kWidth;
         max_backward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(
@@ -200,7 +200,7 @@ void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners
 
 void avg_pool(const PoolSpec& spec, const View& x, const View& y, cudaStream_t stream) {
     if (outputs(spec) == 0) return;
-    with_source(spec.channels, {&x}, {&y}, [&](auto tag) {
+    with_source(spec.channels, {&x, &y}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = outputs(spec) / Source::kWidth;
         average_forward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), y, items);
@@ -209,7 +209,7 @@ void avg_pool(const PoolSpec& spec, const View& x, const View& y, cudaStream_t s
 
 void avg_pool_backward(const PoolSpec& spec, const View& gy, const View& gx, cudaStream_t stream) {
     if (inputs(spec) == 0) return;
-    with_source(spec.channels, {&gy}, {&gx}, [&](auto tag) {
+    with_source(spec.channels, {&gy, &gx}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = inputs(spec) / Source::kWidth;
         average_backward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), gx, items);

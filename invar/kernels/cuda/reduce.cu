@@ -98,6 +98,24 @@ struct Values {
     }
 };
 
+// --- many small sums, a thread on each ---
+
+bool many_and_small(const Span3& span) {
+    return span.outer > 1056 && span.n * span.inner < 16384 && (span.inner > 1 || span.n <= 16);
+}
+
+template <class C>
+__global__ __launch_bounds__(kThreads) void sum_each(const Dense x, const Put put, const Span3 span) {
+    const std::int64_t count = span.outer * span.inner;
+    for (std::int64_t at = global_thread(); at < count; at += grid_threads()) {
+        const Quotient q = divide(at, span.inner);
+        double total = 0;
+        for (std::int64_t row = 0; row < span.n; ++row)
+            total += double(x.get<C>((q.whole * span.n + row) * span.inner + q.rest));
+        put(q.whole, q.rest, &total);
+    }
+}
+
 // --- maxima ---
 
 // A value and its place. NaN is larger than anything, so that it is seen; of equals the first wins.
@@ -167,7 +185,7 @@ __global__ __launch_bounds__(kThreads) void max_columns(const Dense x, const Put
 }  // namespace
 
 std::size_t sum_scratch_bytes(const Span3& span) {
-    if (span.outer * span.inner == 0) return 0;
+    if (span.outer * span.inner == 0 || many_and_small(span)) return 0;
     if (span.inner > 1) return ColumnPlan::scratch_bytes(span.outer, span.n, span.inner, 1);
     const Pieces pieces(span);
     return pieces.count > 1 ? std::size_t(span.outer * pieces.count) * sizeof(double) : 0;
@@ -177,27 +195,32 @@ void sum(const Span3& span, const View& x, const View& y, double scale, bool acc
          cudaStream_t stream) {
     if (span.outer * span.inner == 0) return;
     const Put put{y, span.inner, scale, accumulate};
-    with_source(span.inner > 1   ? span.inner
-                : span.outer > 1 ? span.n
-                                 : 0,
-                {&x}, {}, [&](auto tag) {
-                    using Source = typename decltype(tag)::type;
-                    if (span.inner > 1) {
-                        launch_columns(Values<Source>{Source(x), span.inner}, put, span.outer, span.n, span.inner,
-                                       scratch, stream);
-                        return;
-                    }
-                    const Pieces pieces(span);
-                    double* partial = static_cast<double*>(scratch);
-                    const std::int64_t items = span.outer * pieces.count;
-                    with_group<Source>(smaller(span.n, pieces.length), [&](auto group) {
-                        constexpr int kGroup = decltype(group)::value;
-                        sum_rows<Source, kGroup><<<grid_for(items, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
-                            Source(x), x, put, span.outer, span.n, pieces, partial);
-                    });
-                    if (pieces.count > 1)
-                        add_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
-                });
+    if (many_and_small(span)) {
+        const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
+        if (needs_double(x.dtype))
+            sum_each<double><<<blocks, kThreads, 0, stream>>>(x, put, span);
+        else
+            sum_each<float><<<blocks, kThreads, 0, stream>>>(x, put, span);
+        return;
+    }
+    // A single row need not be a whole number of packs; several must, to start on one.
+    const std::int64_t whole = span.inner > 1 ? span.inner : span.outer > 1 ? span.n : 0;
+    with_source(whole, {&x}, {}, [&](auto tag) {
+        using Source = typename decltype(tag)::type;
+        if (span.inner > 1) {
+            launch_columns(Values<Source>{Source(x), span.inner}, put, span.outer, span.n, span.inner, scratch, stream);
+            return;
+        }
+        const Pieces pieces(span);
+        double* partial = static_cast<double*>(scratch);
+        const std::int64_t items = span.outer * pieces.count;
+        with_group<Source>(smaller(span.n, pieces.length), [&](auto group) {
+            constexpr int kGroup = decltype(group)::value;
+            sum_rows<Source, kGroup><<<grid_for(items, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+                Source(x), x, put, span.outer, span.n, pieces, partial);
+        });
+        if (pieces.count > 1) add_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
+    });
 }
 
 std::size_t max_scratch_bytes(const Span3& span) {

@@ -51,7 +51,7 @@ __global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const D
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) v[k] = log_form ? (v[k] - largest) - last : exponential(v[k] - largest) * last;
-        store_pack<kWidth>(v, y, r * n + i);
+        Source::store(v, y, r * n + i);
     });
 }
 
@@ -74,7 +74,7 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_rows(const Source g
     gradients.each_with(outputs, [&](std::int64_t i, C* g, const C* p) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) g[k] = log_form ? g[k] - exponential(p[k]) * total : p[k] * (g[k] - total);
-        store_pack<kWidth>(g, gx, r * n + i);
+        Source::store(g, gx, r * n + i);
     });
 }
 
@@ -176,15 +176,14 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const Cr
             const C p = exponential(v[k] - whole) - spread;
             v[k] = ignored ? C(0) : (i + k == label ? p - sure : p) * g;
         }
-        store_pack<kWidth>(v, glogits, r * n + i);
+        Source::store(v, glogits, r * n + i);
     });
 }
 
 // f(Source tag, group) for rows of n elements.
 template <class F>
-void for_rows(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs,
-              const F& f) {
-    with_source(n, inputs, outputs, [&](auto source) {
+void for_rows(std::int64_t n, std::initializer_list<const View*> tensors, const F& f) {
+    with_source(n, tensors, {}, [&](auto source) {
         with_group<typename decltype(source)::type>(n, [&](auto group) { f(source, group); });
     });
 }
@@ -201,7 +200,7 @@ void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStre
             softmax_columns<float><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
         return;
     }
-    for_rows(span.n, {&x}, {&y}, [&](auto tag, auto group) {
+    for_rows(span.n, {&x, &y}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
         softmax_rows<Source, kGroup>
@@ -219,7 +218,7 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
             softmax_backward_columns<float><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
         return;
     }
-    for_rows(span.n, {&gy, &y}, {&gx}, [&](auto tag, auto group) {
+    for_rows(span.n, {&gy, &y, &gx}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
         softmax_backward_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
@@ -230,7 +229,7 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
 void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
                    const View& lse, cudaStream_t stream) {
     if (spec.rows == 0) return;
-    for_rows(spec.classes, {&logits}, {}, [&](auto tag, auto group) {
+    for_rows(spec.classes, {&logits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
         cross_entropy_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
@@ -241,7 +240,7 @@ void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View&
 void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
                             const View& glosses, const View& glogits, cudaStream_t stream) {
     if (spec.rows * spec.classes == 0) return;
-    for_rows(spec.classes, {&logits}, {&glogits}, [&](auto tag, auto group) {
+    for_rows(spec.classes, {&logits, &glogits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
         cross_entropy_backward_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(

@@ -17,6 +17,18 @@ struct PackSource {
     explicit PackSource(const View& view) : data(view.as<const T>()) {}
     __device__ void read(std::int64_t at, Raw& raw) const { raw.read(data + at); }
     __device__ static void unpack(const Raw& raw, C* values) { raw.unpack(values); }
+    // To a tensor of the same kind, kWidth elements from `at`.
+    __device__ static void store(const C* values, const Dense& to, std::int64_t at) {
+        Raw raw;
+        raw.pack(values);
+        raw.write(static_cast<T*>(to.data) + at);
+    }
+    // From a vector of f32 parameters.
+    __device__ static void parameters(const Dense& from, std::int64_t at, C* values) {
+        Pack<float, kWidth> raw;
+        raw.read(static_cast<const float*>(from.data) + at);
+        raw.unpack(values);
+    }
 };
 
 template <class Compute>
@@ -28,17 +40,29 @@ struct AnySource {
     explicit AnySource(const View& view) : data(view) {}
     __device__ void read(std::int64_t at, Raw& raw) const { raw = data.get<C>(at); }
     __device__ static void unpack(const Raw& raw, C* values) { values[0] = raw; }
+    __device__ static void store(const C* values, const Dense& to, std::int64_t at) { to.put<C>(at, values[0]); }
+    __device__ static void parameters(const Dense& from, std::int64_t at, C* values) { values[0] = from.get<C>(at); }
 };
 
-// Calls f(TypeTag<Source>{}) with the fastest source for rows of n elements of all of these views; the first names the
-// dtype to compute for. Outputs need not be of that dtype, but on 16 bytes.
+// A vector of parameters from `at`, or a constant where there is none.
+template <class Source>
+__device__ inline void parameters_or(const Dense& from, std::int64_t at, typename Source::C otherwise,
+                                     typename Source::C* values) {
+    if (from.data != nullptr) return Source::parameters(from, at, values);
+#pragma unroll
+    for (int i = 0; i < Source::kWidth; ++i) values[i] = otherwise;
+}
+
+// Calls f(TypeTag<Source>{}) with the fastest source for rows of n elements of all of `tensors`; the first names the
+// dtype to compute for. Packs need tensors of one dtype on 16 bytes, and `others`, parameters or indices, there too.
 template <class F>
-void with_source(std::int64_t n, std::initializer_list<const View*> inputs, std::initializer_list<const View*> outputs,
+void with_source(std::int64_t n, std::initializer_list<const View*> tensors, std::initializer_list<const View*> others,
                  const F& f) {
-    const Dtype dtype = (*inputs.begin())->dtype;
+    const Dtype dtype = (*tensors.begin())->dtype;
     bool fast = true;
-    for (const View* view : inputs) fast = fast && (!*view || (view->dtype == dtype && aligned(view->data)));
-    for (const View* view : outputs) fast = fast && aligned(view->data);
+    for (const View* view : tensors) fast = fast && (!*view || (view->dtype == dtype && aligned(view->data)));
+    for (const View* view : others)
+        fast = fast && (!*view || (aligned(view->data) && (view->dtype == Dtype::f32 || !is_floating(view->dtype))));
     if (fast && n % std::int64_t(16 / size_of(dtype)) == 0) {
         if (with_fast_type(dtype, [&](auto tag) { f(TypeTag<PackSource<typename decltype(tag)::type>>{}); })) return;
     }

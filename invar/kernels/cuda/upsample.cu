@@ -64,7 +64,7 @@ __global__ __launch_bounds__(kThreads) void forward(const UpsampleSpec s, const 
 #pragma unroll
                 for (int k = 0; k < kWidth; ++k) sum[k] += v[k] * factor;
             }
-        store_pack<kWidth>(sum, y, item * kWidth);
+        Source::store(sum, y, item * kWidth);
     }
 }
 
@@ -93,7 +93,7 @@ __global__ __launch_bounds__(kThreads) void backward(const UpsampleSpec s, const
                 for (int k = 0; k < kWidth; ++k) sum[k] += g[k] * factor;
             }
         }
-        store_pack<kWidth>(sum, gx, item * kWidth);
+        Source::store(sum, gx, item * kWidth);
     }
 }
 
@@ -102,7 +102,7 @@ __global__ __launch_bounds__(kThreads) void backward(const UpsampleSpec s, const
 void upsample(const UpsampleSpec& spec, const View& x, const View& y, cudaStream_t stream) {
     const std::int64_t outputs = spec.batch * spec.out_h * spec.out_w * spec.channels;
     if (outputs == 0) return;
-    with_source(spec.channels, {&x}, {&y}, [&](auto tag) {
+    with_source(spec.channels, {&x, &y}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = outputs / Source::kWidth;
         forward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), y, items);
@@ -112,7 +112,7 @@ void upsample(const UpsampleSpec& spec, const View& x, const View& y, cudaStream
 void upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx, cudaStream_t stream) {
     const std::int64_t inputs = spec.batch * spec.in_h * spec.in_w * spec.channels;
     if (inputs == 0) return;
-    with_source(spec.channels, {&gy}, {&gx}, [&](auto tag) {
+    with_source(spec.channels, {&gy, &gx}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = inputs / Source::kWidth;
         backward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), gx, items);
