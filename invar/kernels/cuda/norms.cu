@@ -98,19 +98,25 @@ __global__ __launch_bounds__(kThreads) void layer_backward_rows(const Source gy,
 
 // gx and the parameters' gradients in one walk over gy and x: a thread keeps the sums of its columns while its block
 // goes from row to row. Rows must fit in what is held.
-template <class Source>
-inline constexpr int kFusedHeld = Source::kWidth == 8 ? 2 : 4;
-inline constexpr std::int64_t kFusedBlocks = 396;
+inline constexpr int kFusedHeld = 2;
+inline constexpr std::int64_t kFusedBlocks = 264;
 
 template <class Source, int kGroup>
 __global__ __launch_bounds__(kThreads, 2) void layer_backward_fused(const Source gy, const Source x,
                                                                     const LayerBackward p) {
     using C = typename Source::C;
-    constexpr int kWidth = Source::kWidth, kHeld = kFusedHeld<Source>;
+    constexpr int kWidth = Source::kWidth, kHeld = kFusedHeld;
     using Held = Row<Source, kGroup, kHeld>;
     C sums[2][kHeld][kWidth] = {};
-    for (std::int64_t r = first_row<kGroup>(); r < p.rows; r += std::int64_t(gridDim.x) * kRowsABlock<kGroup>) {
-        const Held gradients(gy, r * p.n, p.n), inputs(x, r * p.n, p.n);
+    const std::int64_t step = std::int64_t(gridDim.x) * kRowsABlock<kGroup>;
+    std::int64_t r = first_row<kGroup>();
+    // The next row is on its way while this one is worked on.
+    Held next_gradients(gy, r * p.n, r < p.rows ? p.n : 0), next_inputs(x, r * p.n, r < p.rows ? p.n : 0);
+    for (; r < p.rows; r += step) {
+        const Held gradients = next_gradients, inputs = next_inputs;
+        const std::int64_t next = r + step;
+        next_gradients = Held(gy, next * p.n, next < p.rows ? p.n : 0);
+        next_inputs = Held(x, next * p.n, next < p.rows ? p.n : 0);
         const C m = p.mean.get<C>(r), s = p.rstd.get<C>(r);
 #pragma unroll
         for (int h = 0; h < kHeld; ++h) {
@@ -217,7 +223,7 @@ void layer_norm_backward(const View& gy, const View& x, const View& gamma, const
     with_source(p.n, {&x, &gy, &gx}, {&gamma}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const Source gradients(gy), inputs(x);
-        const std::int64_t held = kFusedHeld<Source> * Source::kWidth;
+        const std::int64_t held = kFusedHeld * Source::kWidth;
         if (parameters && p.n <= kThreads * held) {
             const auto run = [&](auto group) {
                 constexpr int kGroup = decltype(group)::value;

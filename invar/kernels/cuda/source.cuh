@@ -78,14 +78,14 @@ template <class Source, int kGroup, int kHeld = 4>
 struct Row {
     using C = typename Source::C;
     static constexpr int kWidth = Source::kWidth;
-    const Source& source;
+    const Source* source;
     std::int64_t base, n;
     typename Source::Raw held[kHeld];
 
-    __device__ Row(const Source& from, std::int64_t at, std::int64_t count) : source(from), base(at), n(count) {
+    __device__ Row(const Source& from, std::int64_t at, std::int64_t count) : source(&from), base(at), n(count) {
 #pragma unroll
         for (int k = 0; k < kHeld; ++k)
-            if (place(k) < n) source.read(base + place(k), held[k]);
+            if (place(k) < n) source->read(base + place(k), held[k]);
     }
     __device__ static std::int64_t place(int k) {
         return (std::int64_t(k) * kGroup + threadIdx.x % kGroup) * kWidth;
@@ -103,7 +103,7 @@ struct Row {
         }
         for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) {
             typename Source::Raw raw;
-            source.read(base + i, raw);
+            source->read(base + i, raw);
             Source::unpack(raw, values);
             f(i, values);
         }
@@ -121,8 +121,8 @@ struct Row {
         }
         for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) {
             typename Source::Raw first, second;
-            source.read(base + i, first);
-            other.source.read(other.base + i, second);
+            source->read(base + i, first);
+            other.source->read(other.base + i, second);
             Source::unpack(first, a);
             Source::unpack(second, b);
             f(i, a, b);
