@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "invar/core/device_loader.h"
 #include "invar/core/error.h"
 
 namespace invar {
@@ -119,8 +120,11 @@ std::array<CachingAllocator*, 2>& allocators() {
     return *all;
 }
 
+void (*device_loader)(Device) = nullptr;
+
 CachingAllocator& allocator_of(Device device) {
-    CachingAllocator* allocator = allocators()[static_cast<int>(device.kind)];
+    CachingAllocator*& allocator = allocators()[static_cast<std::size_t>(device.kind)];
+    if (allocator == nullptr && device_loader != nullptr) device_loader(device);
     if (allocator == nullptr) fail("this build of Invar has no {} device", device.str());
     return *allocator;
 }
@@ -154,6 +158,8 @@ Storage::~Storage() { allocator_of(device_).free(data_, bytes_, purpose_); }
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
     allocators()[static_cast<int>(kind)] = new CachingAllocator(std::move(memory));
 }
+
+void set_device_loader(void (*load)(Device)) { device_loader = load; }
 
 void copy_to_host(Device device, void* host, const void* data, std::size_t bytes) {
     if (bytes > 0) allocator_of(device).copy_to_host(host, data, bytes);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "invar/core/device_loader.h"
 #include "invar/core/error.h"
 #include "invar/kernels/cpu/select.h"
 
@@ -48,6 +49,9 @@ std::string start_cuda() {
     const char* const reason = start();
     return reason != nullptr ? reason : "";
 }
+
+// A tensor may be the first that asks for a device.
+[[maybe_unused]] const bool kLoaderIsSet = (set_device_loader([](Device device) { kernels_for(device); }), true);
 
 bool& tf32_flag() {
     thread_local bool on = false;
