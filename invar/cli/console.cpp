@@ -56,7 +56,8 @@ std::size_t columns_of(std::string_view text) {
 
 bool is_numeric(std::string_view cell) {
     return cell.empty() || cell == "-" || (cell[0] >= '0' && cell[0] <= '9') ||
-           ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') && cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9');
+           ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') && cell.size() > 1 && cell[1] >= '0' &&
+            cell[1] <= '9');
 }
 
 void write_out(std::string_view text) {

@@ -20,6 +20,8 @@ Device Device::parse(std::string_view text) {
     return cuda(index);
 }
 
-std::string Device::str() const { return is_cpu() ? "cpu" : fmt::format("cuda:{}", index); }
+std::string Device::str() const {
+    return is_cpu() ? "cpu" : fmt::format("cuda:{}", index);
+}
 
 }  // namespace invar

@@ -57,8 +57,8 @@ class Tensor {
     // The same memory without the autograd edge.
     Tensor detach() const;
 
-    // The same values in the same strides on the CPU: this tensor itself where it is there. Waits for the device; carries
-    // no autograd edge.
+    // The same values in the same strides on the CPU: this tensor itself where it is there. Waits for the device;
+    // carries no autograd edge.
     Tensor on_host() const;
     // Host values, converted; for tests, metrics and files, not for speed.
     double item() const;

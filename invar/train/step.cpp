@@ -7,8 +7,8 @@
 
 namespace invar {
 
-Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision, const ClipSpec& clip,
-                     std::span<const Batch> group) {
+Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision,
+                     const ClipSpec& clip, std::span<const Batch> group) {
     const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);  // backward too
     std::int64_t samples = 0;
     for (const Batch& batch : group) samples += batch.size;

@@ -26,8 +26,7 @@ const std::map<CastClass, std::vector<std::string>> kClasses{
     {CastClass::keep, {"neg",       "affine", "sqrt",    "tanh",       "sigmoid",    "relu",       "gelu",
                        "gelu_tanh", "silu",   "abs",     "clamp",      "reshape",    "permute",    "unsqueeze",
                        "squeeze",   "slice",  "expand",  "contiguous", "max_pool2d", "avg_pool2d", "batch_norm",
-                       "max",       "gather", "dropout", "embedding",  "cast",
-                       "to"}},
+                       "max",       "gather", "dropout", "embedding",  "cast",       "to"}},
     {CastClass::refuse, {"bce"}},
 };
 
