@@ -62,6 +62,7 @@ RunSummary Trainer::run(Observer& observer) {
     skipped_before_ = setup_.optimizer->state().skipped;
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
+    if (validation_due()) validate(observer);  // resumed from a checkpoint whose validation may not have been reached
 
     while (progress_.step < setup_.total_steps && !stop_requested_) train_epoch(observer);
 
@@ -85,7 +86,6 @@ void Trainer::train_epoch(Observer& observer) {
     Loader& data = *setup_.train_data;
     setup_.model->train();
     data.start_epoch(progress_.epoch, progress_.batch);
-    const std::int64_t validate_every = config_.trainer.val_check_interval.among(setup_.steps_per_epoch);
     while (progress_.step < setup_.total_steps && !stop_requested_) {
         std::vector<Batch> group;
         while (std::int64_t(group.size()) < setup_.accumulate) {
@@ -105,29 +105,35 @@ void Trainer::train_epoch(Observer& observer) {
         for (const Batch& batch : group) samples_ += batch.size, trained_samples_ += batch.size;
         ++progress_.step;
         progress_.batch = data.position();
-        const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
         observer.ticked(progress_, setup_.total_steps);
         after_step(loss, observer);
-        if (every > 0 && progress_.step % every == 0) save();
-        const bool last_of_epoch = progress_.batch >= data.batches_per_epoch();
-        const std::int64_t in_epoch = (progress_.batch + setup_.accumulate - 1) / setup_.accumulate;
-        if (!last_of_epoch && progress_.step < setup_.total_steps && validate_every > 0 && in_epoch % validate_every == 0) validate(observer);
+        const bool epoch_ended = progress_.batch >= data.batches_per_epoch();
+        if (epoch_ended) ++progress_.epoch, progress_.batch = 0;
+        const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
+        if (epoch_ended || (every > 0 && progress_.step % every == 0)) save();
+        if (validation_due()) validate(observer);
+        if (epoch_ended) return;
     }
-    if (progress_.batch >= data.batches_per_epoch()) {
-        ++progress_.epoch;
-        progress_.batch = 0;
-        if (progress_.step < setup_.total_steps) {
-            save();
-            validate(observer);
-        }
-    }
+}
+
+// Where the run stands says it all, so that a resumed run validates where the other one did. The last one is run()'s.
+bool Trainer::validation_due() const {
+    if (progress_.step == 0 || progress_.step >= setup_.total_steps) return false;
+    if (progress_.batch == 0) return true;
+    const std::int64_t every = config_.trainer.val_check_interval.among(setup_.steps_per_epoch);
+    return every > 0 && (progress_.batch + setup_.accumulate - 1) / setup_.accumulate % every == 0;
 }
 
 void Trainer::after_step(const Tensor& loss, Observer& observer) {
     const std::int64_t every = config_.trainer.log_every_n_steps;
     const bool last = progress_.step == setup_.total_steps;
-    if (!last && progress_.step != 1 && (every <= 0 || progress_.step % every != 0)) return;
+    const bool logged = last || progress_.step == 1 || (every > 0 && progress_.step % every == 0);
+    if (!logged && progress_.step % kHopeless != 0) return;
     const StepState step = setup_.optimizer->state();
+    if (!logged) {  // a quiet run is watched too
+        if (step.skipped_in_a_row >= kHopeless) give_up(step, loss.item());
+        return;
+    }
     const ScaleState scale = setup_.scaler->state();
     StepMetrics m;
     m.step = progress_.step;

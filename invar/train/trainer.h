@@ -53,6 +53,7 @@ class Trainer {
     void resume_from(const std::filesystem::path& folder);
     void train_epoch(Observer& observer);
     void after_step(const Tensor& loss, Observer& observer);
+    bool validation_due() const;
     void validate(Observer& observer);
     void save();
     [[noreturn]] void give_up(const StepState& state, double loss);
