@@ -65,18 +65,21 @@ ConfigSources config_sources() {
 }
 
 void ConfigArguments::add_to(CLI::App& command, const std::string& usage) {
-    command.add_option("words", words, "An experiment or a YAML file, then keys to set (trainer.max_epochs=3) and files to pick (trainer=fp16_safe)")
+    command
+        .add_option("words", words,
+                    "An experiment or a YAML file, then keys to set (trainer.max_epochs=3) and files to pick "
+                    "(trainer=fp16_safe)")
         ->option_text(usage);
     flag_for(command, "--device", "trainer.device", "Where to run: cpu, cuda or auto", "DEVICE");
     flag_for(command, "--threads", "trainer.threads", "CPU threads; 0 for one a core", "N");
 }
 
-void ConfigArguments::flag_for(CLI::App& command, const std::string& flag, const std::string& key, const std::string& help,
-                               const std::string& value_name) {
+void ConfigArguments::flag_for(CLI::App& command, const std::string& flag, const std::string& key,
+                               const std::string& help, const std::string& value_name) {
     command
         .add_option_function<std::string>(
             flag, [this, key](const std::string& value) { flags.push_back(key + "=" + value); }, help)
-        ->option_text(value_name)
+        ->type_name(value_name)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
@@ -84,8 +87,9 @@ std::string ConfigArguments::config() const {
     std::string found;
     for (const std::string& word : words) {
         if (is_override(word)) continue;
-        check<UsageError>(found.empty(), "'{}' and '{}' cannot both be the configuration; what sets a key has the form key=value", found,
-                          word);
+        check<UsageError>(found.empty(),
+                          "'{}' and '{}' cannot both be the configuration; what sets a key has the form key=value",
+                          found, word);
         check<UsageError>(!word.empty(), "an empty word is no configuration");
         found = word;
     }
@@ -120,8 +124,9 @@ std::string example(const std::vector<std::string>& lines) {
 }
 
 std::string shell_quoted(const std::string& word) {
-    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                                               "_-./=:,+@%") == word.npos;
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                            "_-./=:,+@%") == word.npos;
     if (plain) return word;
     std::string quoted = "'";
     for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

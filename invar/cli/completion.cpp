@@ -58,7 +58,8 @@ std::string names_of(const std::vector<const CLI::App*>& commands, bool with_con
 
 std::string bash_script(const std::vector<const CLI::App*>& commands, const Words& words) {
     std::string cases;
-    for (const CLI::App* command : commands) cases += fmt::format("        {}) flags='{}' ;;\n", command->get_name(), joined(flags_of(*command)));
+    for (const CLI::App* command : commands)
+        cases += fmt::format("        {}) flags='{}' ;;\n", command->get_name(), joined(flags_of(*command)));
     return fmt::format(R"(# bash completion for invar; to use it: source <(invar completion bash)
 _invar() {{
     local cur command word flags='' i
@@ -92,13 +93,15 @@ _invar() {{
 complete -F _invar invar
 )",
                        fmt::arg("commands", names_of(commands, false)), fmt::arg("cases", cases),
-                       fmt::arg("configured", names_of(commands, true)), fmt::arg("experiments", joined(words.experiments)),
-                       fmt::arg("choices", joined(words.choices)), fmt::arg("keys", joined(words.keys)));
+                       fmt::arg("configured", names_of(commands, true)),
+                       fmt::arg("experiments", joined(words.experiments)), fmt::arg("choices", joined(words.choices)),
+                       fmt::arg("keys", joined(words.keys)));
 }
 
 std::string zsh_script(const std::vector<const CLI::App*>& commands, const Words& words) {
     std::string cases;
-    for (const CLI::App* command : commands) cases += fmt::format("        {}) flags=({}) ;;\n", command->get_name(), joined(flags_of(*command)));
+    for (const CLI::App* command : commands)
+        cases += fmt::format("        {}) flags=({}) ;;\n", command->get_name(), joined(flags_of(*command)));
     return fmt::format(R"(#compdef invar
 # zsh completion for invar; to use it: source <(invar completion zsh)
 _invar() {{
@@ -125,13 +128,16 @@ _invar() {{
 compdef _invar invar
 )",
                        fmt::arg("commands", names_of(commands, false)), fmt::arg("cases", cases),
-                       fmt::arg("configured", names_of(commands, true)), fmt::arg("experiments", joined(words.experiments)),
-                       fmt::arg("choices", joined(words.choices)), fmt::arg("keys", joined(words.keys)));
+                       fmt::arg("configured", names_of(commands, true)),
+                       fmt::arg("experiments", joined(words.experiments)), fmt::arg("choices", joined(words.choices)),
+                       fmt::arg("keys", joined(words.keys)));
 }
 
 std::string fish_script(const std::vector<const CLI::App*>& commands, const Words& words) {
     std::string script = "# fish completion for invar; to use it: invar completion fish | source\n";
-    script += "complete -c invar -f -n __fish_use_subcommand -l help\ncomplete -c invar -f -n __fish_use_subcommand -l version\n";
+    script +=
+        "complete -c invar -f -n __fish_use_subcommand -l help\ncomplete -c invar -f -n __fish_use_subcommand -l "
+        "version\n";
     for (const CLI::App* command : commands) {
         std::string about = command->get_description();
         std::erase(about, '\'');
@@ -140,23 +146,29 @@ std::string fish_script(const std::vector<const CLI::App*>& commands, const Word
         const std::string inside = fmt::format("complete -c invar -n '__fish_seen_subcommand_from {}'", name);
         for (const std::string& flag : flags_of(*command)) script += fmt::format("{} -l {}\n", inside, flag.substr(2));
         if (takes_config(*command))
-            script += fmt::format("{} -a '{} {} {}'\n", inside, joined(words.experiments), joined(words.choices), joined(words.keys));
+            script += fmt::format("{} -a '{} {} {}'\n", inside, joined(words.experiments), joined(words.choices),
+                                  joined(words.keys));
     }
     return script + "complete -c invar -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
 }
 
 void print_script(const CLI::App& app, const std::string& shell) {
     const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
-    if (shell == "bash") fmt::print("{}", bash_script(commands, find_words()));
-    else if (shell == "zsh") fmt::print("{}", zsh_script(commands, find_words()));
-    else if (shell == "fish") fmt::print("{}", fish_script(commands, find_words()));
-    else fail<UsageError>("no completion for the shell '{}'; there are bash, zsh and fish", shell.substr(0, 80));
+    if (shell == "bash")
+        fmt::print("{}", bash_script(commands, find_words()));
+    else if (shell == "zsh")
+        fmt::print("{}", zsh_script(commands, find_words()));
+    else if (shell == "fish")
+        fmt::print("{}", fish_script(commands, find_words()));
+    else
+        fail<UsageError>("no completion for the shell '{}'; there are bash, zsh and fish", shell.substr(0, 80));
 }
 
 }  // namespace
 
 void add_completion(CLI::App& app, int&) {
-    CLI::App* command = app.add_subcommand("completion", "Print a script that completes invar's command line in a shell");
+    CLI::App* command =
+        app.add_subcommand("completion", "Print a script that completes invar's command line in a shell");
     auto shell = std::make_shared<std::string>();
     command->add_option("shell", *shell, "The shell: bash, zsh or fish")->required()->option_text("bash|zsh|fish");
     command->footer(example({"source <(invar completion bash)"}));

@@ -56,7 +56,8 @@ std::size_t columns_of(std::string_view text) {
 
 bool is_numeric(std::string_view cell) {
     return cell.empty() || cell == "-" || (cell[0] >= '0' && cell[0] <= '9') ||
-           ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') && cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9');
+           ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') && cell.size() > 1 && cell[1] >= '0' &&
+            cell[1] <= '9');
 }
 
 void write_out(std::string_view text) {
@@ -129,7 +130,7 @@ std::string Table::text(std::string_view indent) const {
     std::size_t count = header_.size();
     for (const auto& row : rows_) count = std::max(count, row.size());
     std::vector<std::size_t> width(count, 0);
-    std::vector<bool> right(count, !rows_.empty());
+    std::vector<bool> right(count, !header_.empty());  // without a header it is a list of names and values: flush left
     const auto measure = [&](const std::vector<std::string>& row) {
         for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], columns_of(row[i]));
     };

@@ -37,29 +37,33 @@ Source read_source(EvalArguments& arguments) {
     const auto first = std::find_if(arguments.words.begin(), arguments.words.end(),
                                     [](const std::string& word) { return word.find('=') == word.npos; });
     check<UsageError>(first != arguments.words.end(),
-                      "say what to evaluate: the folder of a run, a checkpoint or a safetensors file, as in: invar eval runs/mnist_mlp");
+                      "say what to evaluate: the folder of a run, a checkpoint or a safetensors file, as in: invar "
+                      "eval runs/mnist_mlp");
     const fs::path target = *first;
     arguments.words.erase(first);
     std::error_code error;
     check<UsageError>(fs::exists(target, error), "{}: there is no such file or folder", target.string());
     const auto refuse_config = [&] {
         const std::string config = arguments.config();
-        check<UsageError>(config.empty(), "{} brings its configuration; leave out '{}' and set keys as key=value", target.string(), config);
+        check<UsageError>(config.empty(), "{} brings its configuration; leave out '{}' and set keys as key=value",
+                          target.string(), config);
     };
     if (fs::is_directory(target, error)) {
         refuse_config();
-        check<UsageError>(fs::is_regular_file(RunFolder::config_of(target), error), "{}: not the folder of a run: it has no config.yaml",
-                          target.string());
+        check<UsageError>(fs::is_regular_file(RunFolder::config_of(target), error),
+                          "{}: not the folder of a run: it has no config.yaml", target.string());
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(target), 1).latest();
         for (const std::string& note : latest.notes) warn("note: " + note);
         check(bool(latest), "{}: the run has no whole checkpoint yet", target.string());
-        return {latest.path.string(), arguments.load_over(RunFolder::config_of(target)), model_weights(load_checkpoint(latest.path))};
+        return {latest.path.string(), arguments.load_over(RunFolder::config_of(target)),
+                model_weights(load_checkpoint(latest.path))};
     }
     if (!is_checkpoint(target)) return {target.string(), arguments.load(), load_safetensors(target).tensors};
     refuse_config();
     const Checkpoint checkpoint = load_checkpoint(target);
     const auto config = checkpoint.state.find("config");
-    check<IoError>(config != checkpoint.state.end() && config->is_string(), "{}: the checkpoint holds no configuration", target.string());
+    check<IoError>(config != checkpoint.state.end() && config->is_string(), "{}: the checkpoint holds no configuration",
+                   target.string());
     return {target.string(), arguments.load_over_text(config->get<std::string>()), model_weights(checkpoint)};
 }
 
@@ -67,7 +71,8 @@ void eval(EvalArguments& arguments) {
     Source source = read_source(arguments);
     source.config.init_from.clear();  // the weights come from elsewhere now
     const Setup setup(source.config);
-    check<UsageError>(setup.test_data->batches_per_epoch() > 0, "trainer.limit_val_batches leaves nothing to evaluate on");
+    check<UsageError>(setup.test_data->batches_per_epoch() > 0,
+                      "trainer.limit_val_batches leaves nothing to evaluate on");
     try {
         setup.model->load_state_dict(source.weights);
     } catch (const Error& error) {
@@ -77,7 +82,10 @@ void eval(EvalArguments& arguments) {
     const std::string data = setup.test_data->dataset().name();
     if (arguments.json) {
         JsonLine line;
-        line.add("weights", source.name).add("data", data).add("precision", setup.precision.name()).add("samples", result.samples);
+        line.add("weights", source.name)
+            .add("data", data)
+            .add("precision", setup.precision.name())
+            .add("samples", result.samples);
         say(line.add("loss", result.loss).add("accuracy", result.accuracy).text());
         return;
     }
@@ -97,8 +105,9 @@ void add_eval(CLI::App& app, int&) {
     auto arguments = std::make_shared<EvalArguments>();
     arguments->add_to(*command, "RUN|CHECKPOINT|WEIGHTS [CONFIG] [key=value ...]");
     command->add_flag("--json", arguments->json, "Print one JSON object");
-    command->footer(example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet trainer.precision=bf16-mixed",
-                             "invar eval weights.safetensors mnist_mlp"}));
+    command->footer(
+        example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet trainer.precision=bf16-mixed",
+                 "invar eval weights.safetensors mnist_mlp"}));
     command->callback([arguments] { eval(*arguments); });
 }
 

@@ -22,20 +22,24 @@ void init(InitArguments& arguments) {
     // The file is the last word that is not key=value; a configuration may stand before it.
     const auto is_file = [](const std::string& word) { return word.find('=') == word.npos; };
     const auto last = std::find_if(arguments.words.rbegin(), arguments.words.rend(), is_file);
-    check<UsageError>(last != arguments.words.rend(), "name the file to write, as in: invar init mnist_mlp weights.safetensors");
+    check<UsageError>(last != arguments.words.rend(),
+                      "name the file to write, as in: invar init mnist_mlp weights.safetensors");
     const std::filesystem::path file = *last;
-    check<UsageError>(file.extension() == ".safetensors", "'{}' is not the name of a .safetensors file to write; as in: invar init mnist_mlp weights.safetensors",
-                      file.string());
+    check<UsageError>(
+        file.extension() == ".safetensors",
+        "'{}' is not the name of a .safetensors file to write; as in: invar init mnist_mlp weights.safetensors",
+        file.string());
     arguments.words.erase(std::next(last).base());
     std::error_code error;
-    check<UsageError>(arguments.force || !std::filesystem::exists(file, error), "{} exists already; --force replaces it", file.string());
+    check<UsageError>(arguments.force || !std::filesystem::exists(file, error),
+                      "{} exists already; --force replaces it", file.string());
 
     const Config config = arguments.load();
     const std::unique_ptr<Module> model = make_initial_model(config);
     const StateDict weights = model->state_dict();
     save_safetensors(file, weights, {{"format", "pt"}});
-    say(fmt::format("{}: {} tensors, {} parameters of {} by seed {}", file.string(), weights.size(), human_count(model->parameter_count()),
-                    config.model.name, config.seed));
+    say(fmt::format("{}: {} tensors, {} parameters of {} by seed {}", file.string(), weights.size(),
+                    human_count(model->parameter_count()), config.model.name, config.seed));
 }
 
 }  // namespace
@@ -45,7 +49,8 @@ void add_init(CLI::App& app, int&) {
     auto arguments = std::make_shared<InitArguments>();
     arguments->add_to(*command, "[CONFIG] FILE.safetensors [key=value ...]");
     command->add_flag("--force", arguments->force, "Replace a file that is there");
-    command->footer(example({"invar init mnist_mlp weights.safetensors seed=7", "invar train mnist_mlp init_from=weights.safetensors"}));
+    command->footer(example(
+        {"invar init mnist_mlp weights.safetensors seed=7", "invar train mnist_mlp init_from=weights.safetensors"}));
     command->callback([arguments] { init(*arguments); });
 }
 

@@ -46,8 +46,9 @@ void check_command(const CLI::App& app, int argc, char** argv) {
         const std::string word = argv[i];
         if (word.starts_with("-")) continue;
         const std::vector<std::string> names = command_names(app);
-        check<UsageError>(std::find(names.begin(), names.end(), word) != names.end(), "unknown command '{}'{}; there are {}",
-                          word.substr(0, 80), did_you_mean(word, names), fmt::join(names, ", "));
+        check<UsageError>(std::find(names.begin(), names.end(), word) != names.end(),
+                          "unknown command '{}'{}; there are {}", word.substr(0, 80), did_you_mean(word, names),
+                          fmt::join(names, ", "));
         return;
     }
 }
@@ -82,9 +83,12 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", "invar " INVAR_VERSION, "Print the version and leave");
     app.set_help_flag("-h,--help", "Print this help and leave");
     app.require_subcommand(0, 1);
-    app.footer(example({"invar train synthetic --mixed_precision bf16"}) + "\n\n`invar COMMAND --help` tells about one command.");
+    app.footer(example({"invar train synthetic --mixed_precision bf16"}) +
+               "\n\n`invar COMMAND --help` tells about one command.");
     int exit_code = 0;
-    for (const auto add : {add_train, add_validate, add_eval, add_init, add_bench, add_formats, add_ops, add_completion}) add(app, exit_code);
+    for (const auto add :
+         {add_train, add_validate, add_eval, add_init, add_bench, add_formats, add_ops, add_completion})
+        add(app, exit_code);
     for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
     try {
         check_command(app, argc, argv);

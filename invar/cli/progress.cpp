@@ -72,7 +72,8 @@ void ProgressLine::draw(std::int64_t step, std::int64_t total) {
     const double share = double(step) / double(total);
     std::vector<std::string> parts;
     std::string head = label_.empty() ? "" : label_ + "  ";
-    head += fmt::format("{} {}/{} {:3.0f}%", bar(share, terminal_width() >= 100 ? 24 : 12), step, total, std::floor(100 * share));
+    head += fmt::format("{} {}/{} {:3.0f}%", bar(share, terminal_width() >= 100 ? 24 : 12), step, total,
+                        std::floor(100 * share));
     parts.push_back(std::move(head));
     parts.push_back("ETA " + (ticks_ > 0 ? clock_time(step_seconds_ * double(total - step)) : std::string("-:--")));
     if (last_) parts.push_back(fmt::format("loss {:.4f}", last_->loss));
@@ -93,17 +94,20 @@ void ProgressLine::lasting(std::string_view line) {
 void ProgressLine::stepped(const StepMetrics& m) {
     last_ = m;
     if (on_terminal()) return;
-    std::string line = fmt::format("step {}/{}  epoch {}  loss {:.6f}  lr {:.4g}  grad norm {:.4g}", m.step, m.total_steps, m.epoch + 1,
-                                   m.loss, m.lr, m.grad_norm);
+    std::string line = fmt::format("step {}/{}  epoch {}  loss {:.6f}  lr {:.4g}  grad norm {:.4g}", m.step,
+                                   m.total_steps, m.epoch + 1, m.loss, m.lr, m.grad_norm);
     if (scaled_) line += fmt::format("  scale {:g}", m.scale);
     if (m.skipped > 0) line += fmt::format("  skipped {}", m.skipped);
     lasting(line + fmt::format("  {} samples/s", human_rate(m.samples_per_s)));
 }
 
 void ProgressLine::validated(const ValidationMetrics& m) {
-    lasting(fmt::format("{}  step {}  val loss {:.4f}  val accuracy {:.2f}%",
-                        paint(Colour::cyan, fmt::format("epoch {}", steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch)),
-                        m.step, m.loss, 100 * m.accuracy));
+    lasting(fmt::format(
+        "{}  step {}  val loss {:.4f}  val accuracy {:.2f}%",
+        paint(Colour::cyan,
+              fmt::format("epoch {}",
+                          steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch)),
+        m.step, m.loss, 100 * m.accuracy));
     before_ = Clock::now();  // validation is not a slow step
 }
 

@@ -27,12 +27,16 @@ Config resolve(TrainArguments& arguments) {
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
     if (arguments.resume.empty()) return arguments.load();
     const std::string config = arguments.config();
-    check<UsageError>(config.empty(), "--resume takes the configuration of the run itself; leave out '{}' and set keys as key=value", config);
+    check<UsageError>(config.empty(),
+                      "--resume takes the configuration of the run itself; leave out '{}' and set keys as key=value",
+                      config);
     const fs::path folder = arguments.resume, file = RunFolder::config_of(folder);
     std::error_code error;
-    check<UsageError>(fs::is_directory(folder, error), "--resume {}: there is no such folder; give the folder of a run, such as runs/{}",
+    check<UsageError>(fs::is_directory(folder, error),
+                      "--resume {}: there is no such folder; give the folder of a run, such as runs/{}",
                       folder.string(), Config{}.exp_name);
-    check<UsageError>(fs::is_regular_file(file, error), "--resume {}: not the folder of a run: it has no config.yaml", folder.string());
+    check<UsageError>(fs::is_regular_file(file, error), "--resume {}: not the folder of a run: it has no config.yaml",
+                      folder.string());
     return arguments.load_over(file);
 }
 
@@ -40,14 +44,15 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     Table table;
     const std::string skipped = summary.skipped > 0 ? fmt::format(" ({} skipped on overflow)", summary.skipped) : "";
     table.row({"steps", fmt::format("{}{}", summary.steps, skipped)});
-    table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
+    const bool trained = summary.samples_per_s > 0;  // a run that was finished already has nothing to tell of itself
+    if (trained) table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
     if (summary.status == "finished" && (summary.val_loss != 0 || summary.val_accuracy != 0)) {
         table.row({"val loss", fmt::format("{:.4f}", summary.val_loss)});
         table.row({"val accuracy", fmt::format("{:.2f}%", 100 * summary.val_accuracy)});
     }
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
-    table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
-    table.row({"speed", human_rate(summary.samples_per_s) + " samples/s"});
+    if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
+    if (trained) table.row({"speed", human_rate(summary.samples_per_s) + " samples/s"});
     table.row({"peak memory", human_bytes(double(summary.memory.peak_total))});
     for (int i = 0; i < kPurposes; ++i)
         if (const std::int64_t bytes = summary.memory.peak[std::size_t(i)]; bytes > 0)
@@ -80,10 +85,13 @@ int train(TrainArguments& arguments) {
         say(finished ? paint(Colour::bold, "finished") : paint(Colour::yellow, "interrupted"));
         fmt::print("{}", summary_table(summary, trainer.setup().scaler->enabled()));
         say(fmt::format("run folder: {}", folder));
+        if (finished && summary.samples_per_s == 0)
+            say("there was nothing left to train; a larger trainer.max_epochs goes on");
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
     if (finished) return 0;
-    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps, shell_quoted(folder)));
+    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps,
+                     shell_quoted(folder)));
     return kInterrupted;
 }
 
@@ -95,19 +103,23 @@ void add_train(CLI::App& app, int& exit_code) {
     TrainArguments& a = *arguments;
     a.add_to(*command);
     a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16, fp8 or any other spelling", "NAME");
-    a.flag_for(*command, "--amp_opt_level", "trainer.amp_level", "O0 casts nothing, O1 goes by operation, O2 almost all low, O3 all low", "LEVEL");
+    a.flag_for(*command, "--amp_opt_level", "trainer.amp_level",
+               "O0 casts nothing, O1 goes by operation, O2 almost all low, O3 all low", "LEVEL");
     a.flag_for(*command, "--grad_scaler_init", "scaler.init_scale", "Loss scale at the start", "SCALE");
-    a.flag_for(*command, "--grad_scaler_growth_interval", "scaler.growth_interval", "Steps without overflow until the scale grows", "N");
+    a.flag_for(*command, "--grad_scaler_growth_interval", "scaler.growth_interval",
+               "Steps without overflow until the scale grows", "N");
     a.flag_for(*command, "--grad_scaler_backoff", "scaler.backoff_factor", "Factor of the scale on overflow", "FACTOR");
     a.flag_for(*command, "--batch_size", "data.batch_size", "Samples to a batch", "N");
     a.flag_for(*command, "--grad_accum_steps", "trainer.accumulate_grad_batches", "Batches to a step", "N");
     command->add_flag("--grad_ckpt", a.grad_ckpt, "Recompute activations in backward instead of keeping them");
-    command->add_option("--resume", a.resume, "Go on with the run of this folder; keys may be changed")->option_text("FOLDER");
+    command->add_option("--resume", a.resume, "Go on with the run of this folder; keys may be changed")
+        ->type_name("FOLDER");
     command->add_flag("--debug", a.debug, "Print the configuration and log every step");
     command->add_flag("--print-config", a.print_config, "Print the resolved configuration and leave");
     command->add_flag("--quiet", a.quiet, "Print only the folder of the run");
     command->footer(example({"invar train mnist_convnet --mixed_precision bf16 trainer.max_epochs=3",
-                             "invar train data=synthetic trainer=fp16_safe optimizer.lr=3e-4", "invar train --resume runs/mnist_convnet"}));
+                             "invar train data=synthetic trainer=fp16_safe optimizer.lr=3e-4",
+                             "invar train --resume runs/mnist_convnet"}));
     command->callback([arguments, &exit_code] { exit_code = train(*arguments); });
 }
 
