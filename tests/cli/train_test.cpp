@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "tests/cli/program.h"
@@ -65,7 +66,8 @@ TEST_F(Train, PrintsPlainLinesThroughAPipe) {
 TEST_F(Train, ShowsALiveLineOnATerminalAndTakesItAway) {
     const Result result = on_terminal(small({"--mixed_precision", "fp16"}));
     ASSERT_EQ(result.code, 0) << result.out;
-    EXPECT_TRUE(has(result.out, "\r") && has(result.out, "/10 ") && has(result.out, "ETA ")) << result.out;
+    // Drawn and ended without a newline, so that the next one falls on the same line.
+    EXPECT_TRUE(std::regex_search(result.out, std::regex("\r[^\r\n]*/10 [^\r\n]*ETA [^\r\n]*\x1b\\[K"))) << result.out;
     EXPECT_FALSE(has(result.out, "step 1/10  ")) << "no line a step: " << result.out;
     const std::size_t end = result.out.find("finished");
     ASSERT_NE(end, std::string::npos);
@@ -76,7 +78,7 @@ TEST_F(Train, ShowsALiveLineOnATerminalAndTakesItAway) {
 TEST_F(Train, NeverDrawsBeyondANarrowTerminal) {
     const Result result = on_terminal(small(), 30);
     ASSERT_EQ(result.code, 0);
-    const std::size_t from = result.out.find('\r', result.out.find("steps, "));
+    int drawn = 0;
     for (std::size_t at = result.out.find("\r\x1b[3"); at != std::string::npos;
          at = result.out.find("\r\x1b[3", at + 1)) {
         std::size_t columns = 0;
@@ -91,8 +93,9 @@ TEST_F(Train, NeverDrawsBeyondANarrowTerminal) {
                 columns += (c & 0xc0) != 0x80;
         }
         EXPECT_LT(columns, 30u);
+        ++drawn;
     }
-    EXPECT_NE(from, std::string::npos);
+    EXPECT_GT(drawn, 0);
 }
 
 TEST_F(Train, QuietPrintsOnlyTheFolder) {
