@@ -46,7 +46,8 @@ std::string report_change(double from, double to) {
     if (!std::isfinite(from) || !std::isfinite(to)) return "n/a";
     if (from == to) return "0.00%";
     if (from == 0) return "n/a";
-    return fmt::format("{:+.2f}%", 100.0 * (to - from) / std::fabs(from));
+    const double percent = 100.0 * (to - from) / std::fabs(from);
+    return std::fabs(percent) < 0.005 ? "0.00%" : fmt::format("{:+.2f}%", percent);
 }
 
 std::string report_number(double value) {

@@ -177,6 +177,7 @@ TEST(ReportText, WritesSizesTimesAndChanges) {
     EXPECT_EQ(report_duration(7384), "2h 03m 04s");
     EXPECT_EQ(report_change(4.2, 2.9), "-30.95%");
     EXPECT_EQ(report_change(2, 2), "0.00%");
+    EXPECT_EQ(report_change(2, 1.99999), "0.00%") << "not -0.00%";
     EXPECT_EQ(report_change(0, 1), "n/a");
     EXPECT_EQ(report_change(-2, -1), "+50.00%");
 }
