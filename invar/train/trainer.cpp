@@ -59,7 +59,6 @@ RunSummary Trainer::run(Observer& observer) {
     summary_.folder = folder_->path();
     summary_.precision = setup_.precision.name();
     reset_peak_memory(setup_.device);
-    skipped_before_ = setup_.optimizer->state().skipped;
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
     if (validation_due()) validate(observer);  // resumed from a checkpoint whose validation may not have been reached
@@ -127,13 +126,9 @@ bool Trainer::validation_due() const {
 void Trainer::after_step(const Tensor& loss, Observer& observer) {
     const std::int64_t every = config_.trainer.log_every_n_steps;
     const bool last = progress_.step == setup_.total_steps;
-    const bool logged = last || progress_.step == 1 || (every > 0 && progress_.step % every == 0);
-    if (!logged && progress_.step % kHopeless != 0) return;
     const StepState step = setup_.optimizer->state();
-    if (!logged) {  // a quiet run is watched too
-        if (step.skipped_in_a_row >= kHopeless) give_up(step, loss.item());
-        return;
-    }
+    // A skipped step always has its line: nobody should have to guess which ones did not count.
+    if (!last && progress_.step != 1 && !step.skip && (every <= 0 || progress_.step % every != 0)) return;
     const ScaleState scale = setup_.scaler->state();
     StepMetrics m;
     m.step = progress_.step;
@@ -154,11 +149,8 @@ void Trainer::after_step(const Tensor& loss, Observer& observer) {
     summary_.train_loss = m.loss;
     if (std::isfinite(m.grad_norm)) summary_.max_grad_norm = std::max(summary_.max_grad_norm, m.grad_norm);
     summary_.all_finite = summary_.all_finite && std::isfinite(m.loss);
-    if (m.skipped > skipped_before_) {
-        observer.noted(fmt::format("step {}: {} step{} skipped on overflow since the last line; loss scale now {:g}", m.step,
-                                   m.skipped - skipped_before_, m.skipped - skipped_before_ == 1 ? "" : "s", m.scale));
-        skipped_before_ = m.skipped;
-    }
+    if (m.skipped_now)
+        observer.noted(fmt::format("step {} skipped: its gradients overflowed; loss scale now {:g}", m.step, m.scale));
     if (step.skipped_in_a_row >= kHopeless) give_up(step, m.loss);
 }
 

@@ -69,7 +69,6 @@ class Trainer {
     // since the last logged step
     double seconds_ = 0.0;
     std::int64_t samples_ = 0;
-    std::int64_t skipped_before_ = 0;
     std::int64_t trained_samples_ = 0;
     static inline std::atomic<bool> stop_requested_ = false;
 };
