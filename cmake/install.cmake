@@ -10,10 +10,8 @@ install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)
 install(EXPORT invarTargets NAMESPACE invar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 file(RELATIVE_PATH invar_lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-if(TARGET invar_program)
-  set_target_properties(invar_program PROPERTIES INSTALL_RPATH "$ORIGIN/${invar_lib_from_bin}")
-  install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+set_target_properties(invar_program PROPERTIES INSTALL_RPATH "$ORIGIN/${invar_lib_from_bin}")
+install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 configure_package_config_file(cmake/invarConfig.cmake.in ${CMAKE_BINARY_DIR}/invarConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
