@@ -23,7 +23,9 @@ struct SoftAbs {
     Tensors backward(Context& ctx, const Tensor& g) { return {g * (ctx.saved(0).detach() / ctx.saved(1).detach())}; }
 };
 
-Tensor soft_abs(const Tensor& x) { return apply(SoftAbs{}, {x}); }
+Tensor soft_abs(const Tensor& x) {
+    return apply(SoftAbs{}, {x});
+}
 
 }  // namespace
 
@@ -41,6 +43,7 @@ int main() {
     for (const double v : x.grad().to_vector<double>()) std::printf(" %.4f", v);
     std::printf("\n");
     for (const OpEntry& op : registered_ops())
-        if (std::string_view(op.name) == "soft_abs") std::printf("listed with class %s\n", std::string(name_of(op.cast)).c_str());
+        if (std::string_view(op.name) == "soft_abs")
+            std::printf("listed with class %s\n", std::string(name_of(op.cast)).c_str());
     return std::isfinite(y.to_vector<double>()[0]) ? 0 : 1;
 }

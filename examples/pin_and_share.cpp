@@ -1,5 +1,5 @@
-// Selective precision and exchange with PyTorch: a model trained in BF16 with its last layer pinned to FP32, its weights
-// written as safetensors under PyTorch's names, read back, and found to give the same answers.
+// Selective precision and exchange with PyTorch: a model trained in BF16 with its last layer pinned to FP32, its
+// weights written as safetensors under PyTorch's names, read back, and found to give the same answers.
 #include <cstdio>
 #include <filesystem>
 
@@ -15,12 +15,14 @@ int main() {
         override_precision(*model, overrides);
 
         Loader data(make_dataset({.name = "synthetic", .size = 512}, Split::train), {.batch_size = 32});
-        Optimizer optimizer(*model, {.kind = OptimizerSpec::Kind::adam, .lr = 1e-3f}, StoreOptions::for_precision(precision));
+        Optimizer optimizer(*model, {.kind = OptimizerSpec::Kind::adam, .lr = 1e-3f},
+                            StoreOptions::for_precision(precision));
         GradScaler scaler({.spec = {.enabled = false}});  // BF16 has FP32's range: nothing to scale
         data.start_epoch(0);
         Tensor loss;
         while (std::optional<Batch> batch = data.next())
-            loss = training_step(*model, optimizer, scaler, precision, {ClipSpec::Kind::norm, 1.0f}, std::span(&*batch, 1));
+            loss = training_step(*model, optimizer, scaler, precision, {ClipSpec::Kind::norm, 1.0f},
+                                 std::span(&*batch, 1));
         std::printf("trained in %s, last loss %.4f\n", precision.name().c_str(), loss.item());
 
         const auto file = std::filesystem::temp_directory_path() / "invar_pin_and_share.safetensors";

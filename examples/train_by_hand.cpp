@@ -1,5 +1,5 @@
-// The training loop that people know from PyTorch's AMP, line by line, in C++: autocast, scale, unscale, clip, step, update.
-// usage: train_by_hand [precision]        (32-true, 16-mixed, bf16-mixed ...; default 16-mixed)
+// The training loop that people know from PyTorch's AMP, line by line, in C++: autocast, scale, unscale, clip, step,
+// update. usage: train_by_hand [precision]        (32-true, 16-mixed, bf16-mixed ...; default 16-mixed)
 #include <cstdio>
 
 #include "invar/invar.h"
@@ -27,7 +27,8 @@ int run(const Precision& precision) {
     Loader test(make_dataset({.name = "synthetic", .size = 4096}, Split::test), {.batch_size = 64, .shuffle = false});
 
     Net model;
-    Optimizer optimizer(model, {.kind = OptimizerSpec::Kind::adamw, .lr = 1e-3f}, StoreOptions::for_precision(precision));
+    Optimizer optimizer(model, {.kind = OptimizerSpec::Kind::adamw, .lr = 1e-3f},
+                        StoreOptions::for_precision(precision));
     GradScaler scaler({.init_scale = 65536, .spec = {.enabled = precision.needs_scaler()}});
 
     for (int epoch = 0; epoch < 2; ++epoch) {

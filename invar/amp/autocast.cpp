@@ -18,7 +18,9 @@ Precision& global_precision() {
     return precision;
 }
 
-bool castable(const Tensor& tensor) { return tensor && is_floating(tensor.dtype()) && tensor.dtype() != Dtype::f64; }
+bool castable(const Tensor& tensor) {
+    return tensor && is_floating(tensor.dtype()) && tensor.dtype() != Dtype::f64;
+}
 
 Dtype widest(std::span<const Tensor> inputs) {
     std::optional<Dtype> result;
@@ -28,7 +30,8 @@ Dtype widest(std::span<const Tensor> inputs) {
 }
 
 bool any_of_dtype(std::span<const Tensor> inputs, Dtype dtype) {
-    return std::any_of(inputs.begin(), inputs.end(), [dtype](const Tensor& input) { return input && input.dtype() == dtype; });
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [dtype](const Tensor& input) { return input && input.dtype() == dtype; });
 }
 
 }  // namespace
@@ -40,9 +43,15 @@ Autocast::Autocast(Dtype low, bool enabled, Level level)
     check<UsageError>(!enabled || is_sixteen_bit(low), "autocast runs in f16 or bf16, not in {}", name_of(low));
 }
 
-Autocast::Autocast(const CastPolicy& policy) : previous_(current_policy()) { current_policy() = policy; }
-Autocast::~Autocast() { current_policy() = previous_; }
-const CastPolicy& Autocast::current() { return current_policy(); }
+Autocast::Autocast(const CastPolicy& policy) : previous_(current_policy()) {
+    current_policy() = policy;
+}
+Autocast::~Autocast() {
+    current_policy() = previous_;
+}
+const CastPolicy& Autocast::current() {
+    return current_policy();
+}
 
 CastPolicy Autocast::policy_of(const Precision& precision) {
     const Dtype low = precision.compute_dtype();
@@ -56,23 +65,34 @@ std::optional<Dtype> cast_target(const CastPolicy& policy, CastClass cast, std::
     for (const Tensor& input : inputs) any = any || castable(input);
     if (!any) return std::nullopt;
     switch (policy.mode) {
-        case CastPolicy::Mode::fp32: return cast == CastClass::keep ? std::nullopt : std::optional(promote(widest(inputs), Dtype::f32));
-        case CastPolicy::Mode::off: return cast == CastClass::widest ? std::optional(widest(inputs)) : std::nullopt;
-        case CastPolicy::Mode::low: break;
+        case CastPolicy::Mode::fp32:
+            return cast == CastClass::keep ? std::nullopt : std::optional(promote(widest(inputs), Dtype::f32));
+        case CastPolicy::Mode::off:
+            return cast == CastClass::widest ? std::optional(widest(inputs)) : std::nullopt;
+        case CastPolicy::Mode::low:
+            break;
     }
     switch (cast) {
-        case CastClass::low: return policy.low;
-        case CastClass::fp32: return Dtype::f32;
-        // O2 and O3 narrow mixed arithmetic instead of widening it: an activation once low stays low. Sums of FP32 values,
-        // such as losses, stay FP32.
-        case CastClass::widest: return policy.level >= Level::O2 && any_of_dtype(inputs, policy.low) ? policy.low : widest(inputs);
+        case CastClass::low:
+            return policy.low;
+        case CastClass::fp32:
+            return Dtype::f32;
+        // O2 and O3 narrow mixed arithmetic instead of widening it: an activation once low stays low. Sums of FP32
+        // values, such as losses, stay FP32.
+        case CastClass::widest:
+            return policy.level >= Level::O2 && any_of_dtype(inputs, policy.low) ? policy.low : widest(inputs);
         case CastClass::keep:
-        case CastClass::refuse: break;
+        case CastClass::refuse:
+            break;
     }
     return std::nullopt;
 }
 
-void set_global_policy(std::string_view name) { global_precision() = Precision::parse(name); }
-Precision global_policy() { return global_precision(); }
+void set_global_policy(std::string_view name) {
+    global_precision() = Precision::parse(name);
+}
+Precision global_policy() {
+    return global_precision();
+}
 
 }  // namespace invar

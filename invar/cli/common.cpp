@@ -123,14 +123,4 @@ std::string example(const std::vector<std::string>& lines) {
     return fmt::format("Example:\n  {}", fmt::join(lines, "\n  "));
 }
 
-std::string shell_quoted(const std::string& word) {
-    const bool plain = !word.empty() && word.find_first_not_of(
-                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                            "_-./=:,+@%") == word.npos;
-    if (plain) return word;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return quoted + "'";
-}
-
 }  // namespace invar

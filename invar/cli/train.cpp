@@ -8,6 +8,7 @@
 #include "invar/cli/progress.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/report/text.h"
 
 namespace invar {
 
@@ -90,8 +91,7 @@ int train(TrainArguments& arguments) {
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
     if (finished) return 0;
-    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps,
-                     shell_quoted(folder)));
+    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps, shell_word(folder)));
     return kInterrupted;
 }
 

@@ -22,13 +22,16 @@ constexpr std::size_t size_of(Dtype dtype) {
 }
 
 constexpr std::string_view name_of(Dtype dtype) {
-    constexpr std::string_view kName[] = {"f64",    "f32", "f16", "bf16", "f8e4m3",
-                                          "f8e5m2", "i64", "i32", "u8",   "bool"};
+    constexpr std::string_view kName[] = {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "u8", "bool"};
     return kName[static_cast<int>(dtype)];
 }
 
-constexpr bool is_floating(Dtype dtype) { return dtype <= Dtype::f8e5m2; }
-constexpr bool is_sixteen_bit(Dtype dtype) { return dtype == Dtype::f16 || dtype == Dtype::bf16; }
+constexpr bool is_floating(Dtype dtype) {
+    return dtype <= Dtype::f8e5m2;
+}
+constexpr bool is_sixteen_bit(Dtype dtype) {
+    return dtype == Dtype::f16 || dtype == Dtype::bf16;
+}
 
 // The wider of two types, a floating one before any integer. Where neither of two floating types holds the other
 // (f16 with bf16, the two eight-bit ones), the narrowest that holds both.
@@ -48,16 +51,25 @@ struct TypeTag {
 template <class F>
 decltype(auto) dispatch(Dtype dtype, F&& f) {
     switch (dtype) {
-        case Dtype::f64: return f(TypeTag<double>{});
-        case Dtype::f32: return f(TypeTag<float>{});
-        case Dtype::f16: return f(TypeTag<f16>{});
-        case Dtype::bf16: return f(TypeTag<bf16>{});
-        case Dtype::f8e4m3: return f(TypeTag<f8e4m3>{});
-        case Dtype::f8e5m2: return f(TypeTag<f8e5m2>{});
-        case Dtype::i64: return f(TypeTag<std::int64_t>{});
-        case Dtype::i32: return f(TypeTag<std::int32_t>{});
+        case Dtype::f64:
+            return f(TypeTag<double>{});
+        case Dtype::f32:
+            return f(TypeTag<float>{});
+        case Dtype::f16:
+            return f(TypeTag<f16>{});
+        case Dtype::bf16:
+            return f(TypeTag<bf16>{});
+        case Dtype::f8e4m3:
+            return f(TypeTag<f8e4m3>{});
+        case Dtype::f8e5m2:
+            return f(TypeTag<f8e5m2>{});
+        case Dtype::i64:
+            return f(TypeTag<std::int64_t>{});
+        case Dtype::i32:
+            return f(TypeTag<std::int32_t>{});
         case Dtype::u8:
-        case Dtype::boolean: break;
+        case Dtype::boolean:
+            break;
     }
     return f(TypeTag<std::uint8_t>{});
 }
@@ -67,16 +79,26 @@ Dtype parse_dtype(std::string_view text);
 
 template <class T>
 constexpr Dtype find_dtype() {
-    if constexpr (std::is_same_v<T, double>) return Dtype::f64;
-    else if constexpr (std::is_same_v<T, float>) return Dtype::f32;
-    else if constexpr (std::is_same_v<T, f16>) return Dtype::f16;
-    else if constexpr (std::is_same_v<T, bf16>) return Dtype::bf16;
-    else if constexpr (std::is_same_v<T, f8e4m3>) return Dtype::f8e4m3;
-    else if constexpr (std::is_same_v<T, f8e5m2>) return Dtype::f8e5m2;
-    else if constexpr (std::is_same_v<T, std::int64_t>) return Dtype::i64;
-    else if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::i32;
-    else if constexpr (std::is_same_v<T, std::uint8_t>) return Dtype::u8;
-    else static_assert(!sizeof(T), "no dtype stores this C++ type");
+    if constexpr (std::is_same_v<T, double>)
+        return Dtype::f64;
+    else if constexpr (std::is_same_v<T, float>)
+        return Dtype::f32;
+    else if constexpr (std::is_same_v<T, f16>)
+        return Dtype::f16;
+    else if constexpr (std::is_same_v<T, bf16>)
+        return Dtype::bf16;
+    else if constexpr (std::is_same_v<T, f8e4m3>)
+        return Dtype::f8e4m3;
+    else if constexpr (std::is_same_v<T, f8e5m2>)
+        return Dtype::f8e5m2;
+    else if constexpr (std::is_same_v<T, std::int64_t>)
+        return Dtype::i64;
+    else if constexpr (std::is_same_v<T, std::int32_t>)
+        return Dtype::i32;
+    else if constexpr (std::is_same_v<T, std::uint8_t>)
+        return Dtype::u8;
+    else
+        static_assert(!sizeof(T), "no dtype stores this C++ type");
 }
 
 // The dtype that stores a C++ type; anything else, bool and long long included, does not compile.

@@ -35,7 +35,8 @@ template <class E = Error, class... Args>
 
 template <class E = Error, class... Args>
 void check(bool good, fmt::format_string<Args...> format, Args&&... args) {
-    if (!good) [[unlikely]] throw E(fmt::format(format, std::forward<Args>(args)...));
+    if (!good) [[unlikely]]
+        throw E(fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace invar

@@ -42,7 +42,9 @@ struct SmallFloat {
         result.bits = bits;
         return result;
     }
-    static INVAR_HD constexpr SmallFloat saturated(double value) { return from_bits(encode(value, Overflow::saturate)); }
+    static INVAR_HD constexpr SmallFloat saturated(double value) {
+        return from_bits(encode(value, Overflow::saturate));
+    }
 
     INVAR_HD explicit constexpr operator double() const {
         const bool negative = bits & kSignMask;

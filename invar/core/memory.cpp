@@ -112,7 +112,8 @@ class CachingAllocator {
 
 // Never destroyed: tensors with static lifetime may outlive any order of destruction we could choose.
 std::array<CachingAllocator*, 2>& allocators() {
-    static auto* all = new std::array<CachingAllocator*, 2>{new CachingAllocator(std::make_unique<HostMemory>()), nullptr};
+    static auto* all =
+        new std::array<CachingAllocator*, 2>{new CachingAllocator(std::make_unique<HostMemory>()), nullptr};
     return *all;
 }
 
@@ -135,18 +136,32 @@ std::string_view name_of(Purpose purpose) {
     return kName[static_cast<int>(purpose)];
 }
 
-PurposeScope::PurposeScope(Purpose purpose) : previous_(current_purpose()) { current_purpose() = purpose; }
-PurposeScope::~PurposeScope() { current_purpose() = previous_; }
-Purpose PurposeScope::current() { return current_purpose(); }
+PurposeScope::PurposeScope(Purpose purpose) : previous_(current_purpose()) {
+    current_purpose() = purpose;
+}
+PurposeScope::~PurposeScope() {
+    current_purpose() = previous_;
+}
+Purpose PurposeScope::current() {
+    return current_purpose();
+}
 
-MemoryStats memory_stats(Device device) { return allocator_of(device).stats(); }
-void reset_peak_memory(Device device) { allocator_of(device).reset_peak(); }
-void release_cached_memory(Device device) { allocator_of(device).release_cached(); }
+MemoryStats memory_stats(Device device) {
+    return allocator_of(device).stats();
+}
+void reset_peak_memory(Device device) {
+    allocator_of(device).reset_peak();
+}
+void release_cached_memory(Device device) {
+    allocator_of(device).release_cached();
+}
 
 Storage::Storage(std::size_t bytes, Device device, Purpose purpose)
     : data_(allocator_of(device).allocate(bytes, purpose, device)), bytes_(bytes), device_(device), purpose_(purpose) {}
 
-Storage::~Storage() { allocator_of(device_).free(data_, bytes_, purpose_); }
+Storage::~Storage() {
+    allocator_of(device_).free(data_, bytes_, purpose_);
+}
 
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
     allocators()[static_cast<int>(kind)] = new CachingAllocator(std::move(memory));

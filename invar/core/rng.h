@@ -28,7 +28,9 @@ INVAR_HD inline Random4 philox(std::uint64_t seed, std::uint64_t counter, std::u
 }
 
 // Uniform in [0, 1), 24 bits, every value exact in f32.
-INVAR_HD inline float to_unit(std::uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
+INVAR_HD inline float to_unit(std::uint32_t bits) {
+    return float(bits >> 8) * 0x1p-24f;
+}
 
 // A place in a seed's sequence. Ops take numbers by reserving counters; what was reserved is reproducible from
 // the state at that moment.

@@ -55,9 +55,13 @@ void Shape::erase(int dim) {
     --rank_;
 }
 
-bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+bool Shape::operator==(const Shape& other) const {
+    return std::equal(begin(), end(), other.begin(), other.end());
+}
 
-std::string Shape::str() const { return fmt::format("[{}]", fmt::join(begin(), end(), ", ")); }
+std::string Shape::str() const {
+    return fmt::format("[{}]", fmt::join(begin(), end(), ", "));
+}
 
 Shape contiguous_strides(const Shape& shape) {
     Shape strides = shape;
@@ -76,8 +80,8 @@ Shape broadcast(const Shape& a, const Shape& b, const char* op) {
         const std::int64_t from_a = i <= a.rank() ? a[-i] : 1;
         const std::int64_t from_b = i <= b.rank() ? b[-i] : 1;
         if (from_a != from_b && from_a != 1 && from_b != 1)
-            fail("{}: shapes {} and {} do not broadcast (dimension -{}: {} against {})", op, a.str(), b.str(), i, from_a,
-                 from_b);
+            fail("{}: shapes {} and {} do not broadcast (dimension -{}: {} against {})", op, a.str(), b.str(), i,
+                 from_a, from_b);
         result[-i] = from_a == 1 ? from_b : from_a;
     }
     return result;

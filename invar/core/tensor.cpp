@@ -100,12 +100,13 @@ std::vector<T> Tensor::to_vector() const {
     std::vector<T> values(static_cast<std::size_t>(numel()));
     dispatch(dtype(), [&](auto tag) {
         using From = typename decltype(tag)::type;
-        for_each_element<From>(*this, [&](std::int64_t i, From value) { values[std::size_t(i)] = convert_value<T>(value); });
+        for_each_element<From>(*this,
+                               [&](std::int64_t i, From value) { values[std::size_t(i)] = convert_value<T>(value); });
     });
     return values;
 }
 
-#define INVAR_HOST_VALUES(T)                                                       \
+#define INVAR_HOST_VALUES(T)                                                     \
     template Tensor Tensor::from<T>(const std::vector<T>&, const Shape&, Dtype); \
     template std::vector<T> Tensor::to_vector<T>() const;
 INVAR_HOST_VALUES(double)
@@ -115,27 +116,47 @@ INVAR_HOST_VALUES(std::int32_t)
 INVAR_HOST_VALUES(std::uint8_t)
 #undef INVAR_HOST_VALUES
 
-Tensor Tensor::scalar(double value, Dtype dtype) { return from(std::vector<double>{value}, {}, dtype); }
+Tensor Tensor::scalar(double value, Dtype dtype) {
+    return from(std::vector<double>{value}, {}, dtype);
+}
 
 TensorImpl& Tensor::impl() const {
     check(impl_ != nullptr, "an undefined tensor was used");
     return *impl_;
 }
 
-const Shape& Tensor::shape() const { return impl().shape; }
-const Shape& Tensor::strides() const { return impl().strides; }
-Dtype Tensor::dtype() const { return impl().dtype; }
-Device Tensor::device() const { return impl().storage->device(); }
-const std::shared_ptr<Storage>& Tensor::storage() const { return impl().storage; }
-std::int64_t Tensor::offset() const { return impl().offset; }
-std::uint64_t Tensor::version() const { return impl().storage->version(); }
-void Tensor::bump_version() const { impl().storage->bump_version(); }
+const Shape& Tensor::shape() const {
+    return impl().shape;
+}
+const Shape& Tensor::strides() const {
+    return impl().strides;
+}
+Dtype Tensor::dtype() const {
+    return impl().dtype;
+}
+Device Tensor::device() const {
+    return impl().storage->device();
+}
+const std::shared_ptr<Storage>& Tensor::storage() const {
+    return impl().storage;
+}
+std::int64_t Tensor::offset() const {
+    return impl().offset;
+}
+std::uint64_t Tensor::version() const {
+    return impl().storage->version();
+}
+void Tensor::bump_version() const {
+    impl().storage->bump_version();
+}
 
 void* Tensor::raw() const {
     return static_cast<char*>(impl().storage->data()) + impl().offset * std::int64_t(size_of(impl().dtype));
 }
 
-bool Tensor::is_contiguous() const { return view().contiguous(); }
+bool Tensor::is_contiguous() const {
+    return view().contiguous();
+}
 
 View Tensor::view() const {
     View view;
@@ -167,14 +188,18 @@ Tensor Tensor::as_strided(std::int64_t offset, const Shape& shape, const Shape& 
     return Tensor(std::move(view));
 }
 
-Tensor Tensor::detach() const { return as_strided(0, shape(), strides()); }
+Tensor Tensor::detach() const {
+    return as_strided(0, shape(), strides());
+}
 
 double Tensor::item() const {
     if (numel() != 1) fail("item: a tensor of shape {} does not hold exactly one value", shape().str());
     return to_vector<double>()[0];
 }
 
-bool Tensor::requires_grad() const { return impl().requires_grad || impl().node != nullptr; }
+bool Tensor::requires_grad() const {
+    return impl().requires_grad || impl().node != nullptr;
+}
 
 Tensor& Tensor::set_requires_grad(bool on) {
     if (on && !is_floating(dtype())) fail("only floating tensors can require gradients; this one is {}", str());
@@ -183,14 +208,30 @@ Tensor& Tensor::set_requires_grad(bool on) {
     return *this;
 }
 
-bool Tensor::is_leaf() const { return impl().node == nullptr; }
-Tensor Tensor::grad() const { return impl().grad; }
-void Tensor::set_grad(Tensor grad) const { impl().grad = std::move(grad); }
-const std::shared_ptr<Node>& Tensor::node() const { return impl().node; }
-void Tensor::set_node(std::shared_ptr<Node> node) const { impl().node = std::move(node); }
-std::weak_ptr<Node>& Tensor::accumulator() const { return impl().accumulator; }
-Tensor Tensor::shadow() const { return impl().shadow; }
-void Tensor::set_shadow(Tensor shadow) const { impl().shadow = std::move(shadow); }
+bool Tensor::is_leaf() const {
+    return impl().node == nullptr;
+}
+Tensor Tensor::grad() const {
+    return impl().grad;
+}
+void Tensor::set_grad(Tensor grad) const {
+    impl().grad = std::move(grad);
+}
+const std::shared_ptr<Node>& Tensor::node() const {
+    return impl().node;
+}
+void Tensor::set_node(std::shared_ptr<Node> node) const {
+    impl().node = std::move(node);
+}
+std::weak_ptr<Node>& Tensor::accumulator() const {
+    return impl().accumulator;
+}
+Tensor Tensor::shadow() const {
+    return impl().shadow;
+}
+void Tensor::set_shadow(Tensor shadow) const {
+    impl().shadow = std::move(shadow);
+}
 
 std::string Tensor::str() const {
     if (!defined()) return "undefined";

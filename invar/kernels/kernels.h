@@ -33,10 +33,11 @@ class Kernels {
     virtual void unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars scalars) = 0;
     virtual void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars scalars) = 0;
     // Either of ga and gb may be absent; both have the output's shape, reduction to a broadcast operand comes after.
-    virtual void binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga, const View& gb,
-                                 Scalars scalars) = 0;
+    virtual void binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga,
+                                 const View& gb, Scalars scalars) = 0;
     virtual void where(const View& condition, const View& a, const View& b, const View& y) = 0;
-    // Zeroes each element with probability p, scales the rest by 1/(1-p). The same call on the gradient is its backward.
+    // Zeroes each element with probability p, scales the rest by 1/(1-p). The same call on the gradient is its
+    // backward.
     virtual void dropout(const View& x, const View& y, double p, RngState rng) = 0;
     virtual void add_into(const View& x, const View& y) = 0;  // y += x, y contiguous f32 or x's dtype
 
@@ -58,40 +59,45 @@ class Kernels {
 
     // --- reductions over the middle of [outer, n, inner], contiguous ---
     virtual void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate) = 0;
-    virtual void max(const Span3& span, const View& x, const View& y, const View& index) = 0;  // either output may be absent
+    virtual void max(const Span3& span, const View& x, const View& y,
+                     const View& index) = 0;  // either output may be absent
     virtual void softmax(const Span3& span, const View& x, const View& y, bool log) = 0;
     virtual void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) = 0;
     // Mean negative log-likelihood a row: losses f32 or f64 [rows]; lse, the rows' log-sum-exp, is saved for backward.
     virtual void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
                                const View& lse) = 0;
-    virtual void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
-                                        const View& glosses, const View& glogits) = 0;
+    virtual void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
+                                        const View& lse, const View& glosses, const View& glogits) = 0;
 
     // --- normalisation: x as [rows, columns]; statistics in f32 (f64 for f64) ---
-    virtual void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean, const View& rstd,
-                            double eps) = 0;
-    virtual void layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean, const View& rstd,
-                                     const View& gx, const View& ggamma, const View& gbeta) = 0;
-    virtual void batch_norm_stats(const View& x, const View& mean, const View& variance) = 0;  // over rows; biased variance
+    virtual void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
+                            const View& rstd, double eps) = 0;
+    virtual void layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean,
+                                     const View& rstd, const View& gx, const View& ggamma, const View& gbeta) = 0;
+    virtual void batch_norm_stats(const View& x, const View& mean,
+                                  const View& variance) = 0;  // over rows; biased variance
     virtual void batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta,
                             const View& y) = 0;
     // `batch_statistics`: mean and rstd came from this batch, so gradients flow through them too.
-    virtual void batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd, const View& gamma,
-                                     const View& gx, const View& ggamma, const View& gbeta, bool batch_statistics) = 0;
+    virtual void batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd,
+                                     const View& gamma, const View& gx, const View& ggamma, const View& gbeta,
+                                     bool batch_statistics) = 0;
 
     // --- indexing ---
     virtual void embedding(const View& table, const View& ids, const View& y) = 0;
     virtual void embedding_backward(const View& gy, const View& ids, const View& gtable) = 0;  // adds into gtable
     virtual void gather(const Span3& span, std::int64_t picks, const View& x, const View& index, const View& y) = 0;
-    virtual void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx) = 0;
+    virtual void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index,
+                             const View& gx) = 0;
 
     // --- the optimizer, over flat stores ---
     // Sum of squares, largest magnitude and count of non-finite values of the f32 gradients, into `state`.
     virtual void grad_stats(const View& gradients, StepState* state) = 0;
     // `scale` is what the gradients are still multiplied by; nullptr where they are not.
-    virtual void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) = 0;
-    virtual void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
-                                const StepState* state) = 0;
+    virtual void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip,
+                      const ScheduleSpec& schedule) = 0;
+    virtual void optimizer_step(const FlatStore& store, std::span<const Segment> segments,
+                                std::span<const OptimizerSpec> groups, const StepState* state) = 0;
     virtual void finish(StepState* state, ScaleState* scale) = 0;
     virtual void update(ScaleState* scale, const ScalerSpec& spec) = 0;
     // The explicit calls of people who write the step by hand: gradients *= factor, clamped to +-limit where limit > 0.

@@ -18,6 +18,8 @@ struct Scalars {
 
 enum class Saves : std::uint8_t { nothing, input, output };
 
+// A line a function lets each op be seen whole.
+// clang-format off
 namespace pointwise {
 
 // --- unary: forward(x), backward(gradient, saved) ---
@@ -320,6 +322,8 @@ struct Bce {
 
 #define INVAR_BINARY_OPS(X) \
     X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum) X(SquaredError) X(AbsoluteError) X(SmoothL1) X(BceWithLogits) X(Bce)
+
+// clang-format on
 
 #define INVAR_ENUM(Name) Name,
 enum class UnaryOp : std::uint8_t { INVAR_UNARY_OPS(INVAR_ENUM) };

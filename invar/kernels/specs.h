@@ -38,16 +38,23 @@ struct PoolSpec {
     struct Range {
         std::int64_t begin, end;  // clipped to the input
     };
-    INVAR_HD Range rows(std::int64_t i) const { return adaptive ? share(i, in_h, out_h) : window(i, in_h, k_h, stride_h, pad_h); }
-    INVAR_HD Range columns(std::int64_t i) const { return adaptive ? share(i, in_w, out_w) : window(i, in_w, k_w, stride_w, pad_w); }
+    INVAR_HD Range rows(std::int64_t i) const {
+        return adaptive ? share(i, in_h, out_h) : window(i, in_h, k_h, stride_h, pad_h);
+    }
+    INVAR_HD Range columns(std::int64_t i) const {
+        return adaptive ? share(i, in_w, out_w) : window(i, in_w, k_w, stride_w, pad_w);
+    }
     // What an average divides by: the whole window, padding included, as in PyTorch.
     INVAR_HD std::int64_t divisor(Range r, Range c) const {
         return adaptive ? (r.end - r.begin) * (c.end - c.begin) : k_h * k_w;
     }
 
   private:
-    static INVAR_HD Range share(std::int64_t i, std::int64_t in, std::int64_t out) { return {i * in / out, ((i + 1) * in + out - 1) / out}; }
-    static INVAR_HD Range window(std::int64_t i, std::int64_t in, std::int64_t k, std::int64_t stride, std::int64_t pad) {
+    static INVAR_HD Range share(std::int64_t i, std::int64_t in, std::int64_t out) {
+        return {i * in / out, ((i + 1) * in + out - 1) / out};
+    }
+    static INVAR_HD Range window(std::int64_t i, std::int64_t in, std::int64_t k, std::int64_t stride,
+                                 std::int64_t pad) {
         const std::int64_t begin = i * stride - pad, end = begin + k;
         return {begin < 0 ? 0 : begin, end > in ? in : end};
     }

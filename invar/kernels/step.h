@@ -15,9 +15,9 @@ struct ScalerSpec {
     float growth_factor = 2.0f;
     float backoff_factor = 0.5f;
     std::int32_t growth_interval = 2000;
-    float min_scale = 0.0f;  // 0: no floor but the smallest scale that has a finite reciprocal
-    float max_scale = 0.0f;  // 0: no ceiling but finite FP32
-    std::int32_t hysteresis = 1;  // overflows it takes until the scale backs off
+    float min_scale = 0.0f;               // 0: no floor but the smallest scale that has a finite reciprocal
+    float max_scale = 0.0f;               // 0: no ceiling but finite FP32
+    std::int32_t hysteresis = 1;          // overflows it takes until the scale backs off
     bool consecutive_hysteresis = false;  // every clean step refills the hysteresis, not growth alone
 };
 
@@ -31,14 +31,14 @@ struct ClipSpec {
 struct ScheduleSpec {
     enum class Kind : std::uint8_t { constant, step, cosine, one_cycle };
     Kind kind = Kind::constant;
-    std::int64_t warmup_steps = 0;   // linear from 1/(warmup+1) of the rate
-    std::int64_t total_steps = 0;    // cosine and one_cycle: where they end
-    std::int64_t step_size = 1;      // step: every so many steps ...
-    double gamma = 0.1;              // ... times gamma
-    double final_factor = 0.0;       // cosine: where it ends, as a share of the rate
-    double start_div = 25.0;         // one_cycle: starts at rate / start_div ...
-    double final_div = 1e4;          // ... and ends at that start / final_div
-    double rise = 0.3;               // one_cycle: share of steps spent rising
+    std::int64_t warmup_steps = 0;  // linear from 1/(warmup+1) of the rate
+    std::int64_t total_steps = 0;   // cosine and one_cycle: where they end
+    std::int64_t step_size = 1;     // step: every so many steps ...
+    double gamma = 0.1;             // ... times gamma
+    double final_factor = 0.0;      // cosine: where it ends, as a share of the rate
+    double start_div = 25.0;        // one_cycle: starts at rate / start_div ...
+    double final_div = 1e4;         // ... and ends at that start / final_div
+    double rise = 0.3;              // one_cycle: share of steps spent rising
 
     // The factor on the base learning rate for the step after `taken` steps.
     INVAR_HD double factor(std::int64_t taken) const {
@@ -46,10 +46,14 @@ struct ScheduleSpec {
         const std::int64_t t = taken - warmup_steps;
         const std::int64_t total = total_steps > warmup_steps ? total_steps - warmup_steps : 1;
         switch (kind) {
-            case Kind::constant: return 1.0;
-            case Kind::step: return std::pow(gamma, double(t / (step_size > 0 ? step_size : 1)));
-            case Kind::cosine: return anneal(1.0, final_factor, share(t, total));
-            case Kind::one_cycle: break;
+            case Kind::constant:
+                return 1.0;
+            case Kind::step:
+                return std::pow(gamma, double(t / (step_size > 0 ? step_size : 1)));
+            case Kind::cosine:
+                return anneal(1.0, final_factor, share(t, total));
+            case Kind::one_cycle:
+                break;
         }
         const double peak = rise * double(total) - 1.0 > 1.0 ? rise * double(total) - 1.0 : 1.0;
         const double last = double(total) - 1.0 > peak ? double(total) - 1.0 : peak + 1.0;
@@ -60,7 +64,9 @@ struct ScheduleSpec {
     }
 
   private:
-    static INVAR_HD double share(std::int64_t t, std::int64_t total) { return t < total ? double(t) / double(total) : 1.0; }
+    static INVAR_HD double share(std::int64_t t, std::int64_t total) {
+        return t < total ? double(t) / double(total) : 1.0;
+    }
     static INVAR_HD double anneal(double from, double to, double share) {
         return to + (from - to) * 0.5 * (1.0 + std::cos(3.14159265358979323846 * share));
     }
@@ -97,7 +103,8 @@ struct StepState {
 };
 
 // Turns what grad_stats found into the decisions. `gradients_scale` is what the gradients are still multiplied by.
-INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip,
+                               const ScheduleSpec& schedule) {
     const double inverse = 1.0 / double(gradients_scale);
     const double norm = std::sqrt(s.sum_squares) * inverse;
     s.grad_norm = float(norm);
@@ -135,7 +142,8 @@ INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
         if (--s.hysteresis_left > 0) return;
         s.hysteresis_left = 1;  // used up: every further overflow backs off, until growth refills it
         const float lowered = s.scale * spec.backoff_factor;
-        const float floor = spec.min_scale > 1.17549435e-38f ? spec.min_scale : 1.17549435e-38f;  // at 0, 0/0 would reach the weights
+        const float floor =
+            spec.min_scale > 1.17549435e-38f ? spec.min_scale : 1.17549435e-38f;  // at 0, 0/0 would reach the weights
         s.at_floor = lowered < floor;
         s.scale = s.at_floor ? floor : lowered;
         ++s.backoffs;

@@ -38,8 +38,8 @@ class ConvNet : public Module {
 }  // namespace
 
 std::unique_ptr<Module> make_convnet(const ModelOptions& options) {
-    check<UsageError>(options.height >= 6 && options.width >= 6, "model convnet needs images of at least 6x6, not {}x{}", options.height,
-                      options.width);
+    check<UsageError>(options.height >= 6 && options.width >= 6,
+                      "model convnet needs images of at least 6x6, not {}x{}", options.height, options.width);
     return std::make_unique<ConvNet>(options);
 }
 

@@ -26,8 +26,8 @@ std::unique_ptr<Module> make_model(const ModelOptions& options) {
         if (options.name == maker.name) return maker.make(options);
     const std::vector<std::string> names = model_names();
     const std::string near = nearest(options.name, names);
-    fail<UsageError>("unknown model '{}'{}; the models are {}", options.name, near.empty() ? "" : fmt::format(", did you mean '{}'?", near),
-                     fmt::join(names, ", "));
+    fail<UsageError>("unknown model '{}'{}; the models are {}", options.name,
+                     near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(names, ", "));
 }
 
 }  // namespace invar

@@ -13,7 +13,7 @@ struct ModelOptions {
     std::string name = "convnet";
     std::int64_t height = 28, width = 28, channels = 1;  // of the input image
     std::int64_t classes = 10;
-    double dropout = -1;                          // negative: the model's own rates; 0: none at all
+    double dropout = -1;                       // negative: the model's own rates; 0: none at all
     std::vector<std::int64_t> hidden = {512};  // mlp: the widths of its hidden layers
 };
 

@@ -26,7 +26,8 @@ Tensor filled(const Shape& shape, double value, Dtype dtype = Dtype::f32) {
 
 FileLayout linear_layout(std::int64_t in, std::int64_t out, const ImageShape& image) {
     check<UsageError>(image.channels == 0 || image.height * image.width * image.channels == in,
-                      "linear: an image of {}x{}x{} does not have {} values", image.height, image.width, image.channels, in);
+                      "linear: an image of {}x{}x{} does not have {} values", image.height, image.width, image.channels,
+                      in);
     if (image.channels == 0 || image.height * image.width == 1 || image.channels == 1) return {};
     return {{out, image.height, image.width, image.channels}, {0, 3, 1, 2}, {out, in}};
 }
@@ -43,7 +44,9 @@ ops::Conv2dOptions checked(const ops::Conv2dOptions& options, std::int64_t in, s
     return options;
 }
 
-Tensor value_of(const Parameter* parameter) { return parameter ? parameter->value : Tensor{}; }
+Tensor value_of(const Parameter* parameter) {
+    return parameter ? parameter->value : Tensor{};
+}
 
 }  // namespace
 
@@ -51,23 +54,32 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape ima
     : weight(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image))) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in));
 }
-Tensor Linear::forward(const Tensor& x) { return ops::linear(x, weight.value, value_of(bias)); }
+Tensor Linear::forward(const Tensor& x) {
+    return ops::linear(x, weight.value, value_of(bias));
+}
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
     : options_(checked(options, in, out)),
-      weight(add_parameter("weight", uniform_within({out, kernel, kernel, in / options.groups}, in / options.groups * kernel * kernel),
-                           conv_layout(out, kernel, in / options.groups))) {
+      weight(add_parameter(
+          "weight", uniform_within({out, kernel, kernel, in / options.groups}, in / options.groups * kernel * kernel),
+          conv_layout(out, kernel, in / options.groups))) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel * kernel));
 }
-Tensor Conv2d::forward(const Tensor& x) { return ops::conv2d(x, weight.value, value_of(bias), options_); }
+Tensor Conv2d::forward(const Tensor& x) {
+    return ops::conv2d(x, weight.value, value_of(bias), options_);
+}
 
-ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
+ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options,
+                                 bool with_bias)
     : options_(checked(options, in, out)),
-      weight(add_parameter("weight", uniform_within({in, kernel, kernel, out / options.groups}, out / options.groups * kernel * kernel),
-                           conv_layout(in, kernel, out / options.groups))) {
+      weight(add_parameter(
+          "weight", uniform_within({in, kernel, kernel, out / options.groups}, out / options.groups * kernel * kernel),
+          conv_layout(in, kernel, out / options.groups))) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, out / options.groups * kernel * kernel));
 }
-Tensor ConvTranspose2d::forward(const Tensor& x) { return ops::conv_transpose2d(x, weight.value, value_of(bias), options_); }
+Tensor ConvTranspose2d::forward(const Tensor& x) {
+    return ops::conv_transpose2d(x, weight.value, value_of(bias), options_);
+}
 
 BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum)
     : weight(add_parameter("weight", filled({channels}, 1.0))),
@@ -87,26 +99,45 @@ Tensor BatchNorm::forward(const Tensor& x) {
 }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps)
-    : weight(add_parameter("weight", filled({size}, 1.0))), bias(add_parameter("bias", filled({size}, 0.0))), eps_(eps) {}
-Tensor LayerNorm::forward(const Tensor& x) { return ops::layer_norm(x, weight.value.shape(), weight.value, bias.value, eps_); }
+    : weight(add_parameter("weight", filled({size}, 1.0))),
+      bias(add_parameter("bias", filled({size}, 0.0))),
+      eps_(eps) {}
+Tensor LayerNorm::forward(const Tensor& x) {
+    return ops::layer_norm(x, weight.value.shape(), weight.value, bias.value, eps_);
+}
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps)
     : weight(add_parameter("weight", filled({channels}, 1.0))),
       bias(add_parameter("bias", filled({channels}, 0.0))),
       groups_(groups),
       eps_(eps) {}
-Tensor GroupNorm::forward(const Tensor& x) { return ops::group_norm(x, int(groups_), weight.value, bias.value, eps_); }
+Tensor GroupNorm::forward(const Tensor& x) {
+    return ops::group_norm(x, int(groups_), weight.value, bias.value, eps_);
+}
 
-Embedding::Embedding(std::int64_t count, std::int64_t size) : weight([&]() -> Parameter& {
-    const PurposeScope purpose(Purpose::weights);
-    return add_parameter("weight", ops::normal({count, size}, 0.0, 1.0));
-}()) {}
-Tensor Embedding::forward(const Tensor& ids) { return ops::embedding(ids, weight.value); }
+Embedding::Embedding(std::int64_t count, std::int64_t size)
+    : weight([&]() -> Parameter& {
+          const PurposeScope purpose(Purpose::weights);
+          return add_parameter("weight", ops::normal({count, size}, 0.0, 1.0));
+      }()) {}
+Tensor Embedding::forward(const Tensor& ids) {
+    return ops::embedding(ids, weight.value);
+}
 
-Tensor Dropout::forward(const Tensor& x) { return ops::dropout(x, p_, training()); }
-Tensor Relu::forward(const Tensor& x) { return ops::relu(x); }
-Tensor Gelu::forward(const Tensor& x) { return ops::gelu(x, tanh_form_); }
-Tensor MaxPool2d::forward(const Tensor& x) { return ops::max_pool2d(x, {.kernel = {int(kernel_), int(kernel_)}}); }
-Tensor Flatten::forward(const Tensor& x) { return ops::flatten(x, 1); }
+Tensor Dropout::forward(const Tensor& x) {
+    return ops::dropout(x, p_, training());
+}
+Tensor Relu::forward(const Tensor& x) {
+    return ops::relu(x);
+}
+Tensor Gelu::forward(const Tensor& x) {
+    return ops::gelu(x, tanh_form_);
+}
+Tensor MaxPool2d::forward(const Tensor& x) {
+    return ops::max_pool2d(x, {.kernel = {int(kernel_), int(kernel_)}});
+}
+Tensor Flatten::forward(const Tensor& x) {
+    return ops::flatten(x, 1);
+}
 
 }  // namespace invar

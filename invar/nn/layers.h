@@ -34,7 +34,8 @@ class Conv2d : public Module {
 
 class ConvTranspose2d : public Module {
   public:
-    ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {}, bool bias = true);
+    ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {},
+                    bool bias = true);
     Tensor forward(const Tensor& x) override;
 
   private:

@@ -14,7 +14,9 @@ namespace invar {
 
 namespace {
 
-std::string joined(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+std::string joined(const std::string& path, const std::string& name) {
+    return path.empty() ? name : path + "." + name;
+}
 
 // At most a few names, so that an error stays one line.
 std::string listed(const std::vector<std::string>& names) {
@@ -30,7 +32,8 @@ Tensor Module::operator()(const Tensor& x) {
     const ModuleScope scope(name_);
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
-    if (checkpointed_ && training_ && GradMode::recording()) return ops::checkpoint([this](const Tensor& in) { return forward(in); }, x);
+    if (checkpointed_ && training_ && GradMode::recording())
+        return ops::checkpoint([this](const Tensor& in) { return forward(in); }, x);
     return forward(x);
 }
 
@@ -99,7 +102,8 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
         unused.erase(parameter->name);
         const Shape& expected = parameter->layout.plain() ? parameter->value.shape() : parameter->layout.file_shape;
         if (found->second.shape() != expected)
-            misshapen.push_back(fmt::format("{} is {} and should be {}", parameter->name, found->second.shape().str(), expected.str()));
+            misshapen.push_back(
+                fmt::format("{} is {} and should be {}", parameter->name, found->second.shape().str(), expected.str()));
         loads.push_back([parameter, tensor = found->second] { parameter->from_file(tensor); });
     }
     visit("", [&](const std::string& path, Module& module) {
@@ -112,7 +116,8 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
             }
             unused.erase(full);
             if (found->second.shape() != buffer->shape())
-                misshapen.push_back(fmt::format("{} is {} and should be {}", full, found->second.shape().str(), buffer->shape().str()));
+                misshapen.push_back(
+                    fmt::format("{} is {} and should be {}", full, found->second.shape().str(), buffer->shape().str()));
             loads.push_back([target = *buffer, tensor = found->second] {
                 kernels_for(target.device()).copy(tensor.view(), target.view());
                 target.bump_version();
@@ -121,7 +126,8 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
     });
     check(misshapen.empty(), "these weights are of another model: {}", listed(misshapen));
     check(!strict || missing.empty(), "these weights are of another model: missing {}", listed(missing));
-    check(!strict || unused.empty(), "these weights are of another model: unexpected {}", listed({unused.begin(), unused.end()}));
+    check(!strict || unused.empty(), "these weights are of another model: unexpected {}",
+          listed({unused.begin(), unused.end()}));
     for (const auto& load : loads) load();
 }
 

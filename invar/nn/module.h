@@ -1,5 +1,5 @@
-// Module: a tree of layers with named parameters, buffers and children. Calling one enters its name (for diagnosis), its
-// own precision where it has one, and activation checkpointing where it is asked for.
+// Module: a tree of layers with named parameters, buffers and children. Calling one enters its name (for diagnosis),
+// its own precision where it has one, and activation checkpointing where it is asked for.
 #pragma once
 
 #include <functional>

@@ -30,7 +30,8 @@ Tensor Parameter::to_file() const {
 
 void Parameter::from_file(const Tensor& tensor) {
     const Shape& expected = layout.plain() ? value.shape() : layout.file_shape;
-    check(tensor.shape() == expected, "parameter {}: the file holds shape {}, the model wants {}", name, tensor.shape().str(), expected.str());
+    check(tensor.shape() == expected, "parameter {}: the file holds shape {}, the model wants {}", name,
+          tensor.shape().str(), expected.str());
     Kernels& kernels = kernels_for(value.device());
     const Tensor sink = layout.plain() ? value : in_file_order(value, layout);
     kernels.copy(tensor.window(0, sink.shape()).view(), sink.view());

@@ -21,8 +21,8 @@ struct Parameter {
     Tensor value;
     FileLayout layout;
 
-    Tensor to_file() const;                 // a dense copy in the file's layout
-    void from_file(const Tensor& tensor);   // the reverse, converting the dtype; refreshes the shadow
+    Tensor to_file() const;                // a dense copy in the file's layout
+    void from_file(const Tensor& tensor);  // the reverse, converting the dtype; refreshes the shadow
 };
 
 }  // namespace invar

@@ -13,20 +13,26 @@ static_assert(sizeof(ScaleState) % sizeof(float) == 0);
 namespace {
 
 // Normal FP32 numbers: what is larger is infinite there, what is smaller has no finite reciprocal.
-bool can_be_scale(double scale) { return scale >= 1.17549435e-38 && scale <= 3.4e38; }
+bool can_be_scale(double scale) {
+    return scale >= 1.17549435e-38 && scale <= 3.4e38;
+}
 
 }  // namespace
 
 GradScaler::GradScaler(const ScalerOptions& options, Device device) : spec_(options.spec) {
-    check<UsageError>(can_be_scale(options.init_scale), "scaler: the initial scale {} is not a positive FP32 number", options.init_scale);
+    check<UsageError>(can_be_scale(options.init_scale), "scaler: the initial scale {} is not a positive FP32 number",
+                      options.init_scale);
     if (spec_.dynamic) {
-        check<UsageError>(spec_.growth_factor > 1.0f, "scaler: the growth factor {} must be above 1", spec_.growth_factor);
-        check<UsageError>(spec_.backoff_factor > 0.0f && spec_.backoff_factor < 1.0f, "scaler: the backoff factor {} must be between 0 and 1",
-                          spec_.backoff_factor);
-        check<UsageError>(spec_.growth_interval > 0, "scaler: the growth interval {} must be above 0", spec_.growth_interval);
+        check<UsageError>(spec_.growth_factor > 1.0f, "scaler: the growth factor {} must be above 1",
+                          spec_.growth_factor);
+        check<UsageError>(spec_.backoff_factor > 0.0f && spec_.backoff_factor < 1.0f,
+                          "scaler: the backoff factor {} must be between 0 and 1", spec_.backoff_factor);
+        check<UsageError>(spec_.growth_interval > 0, "scaler: the growth interval {} must be above 0",
+                          spec_.growth_interval);
         check<UsageError>(spec_.hysteresis > 0, "scaler: the hysteresis {} must be above 0", spec_.hysteresis);
         check<UsageError>(spec_.min_scale >= 0.0f && (spec_.max_scale == 0.0f || spec_.max_scale >= spec_.min_scale),
-                          "scaler: the scale's floor {} and ceiling {} are the wrong way round", spec_.min_scale, spec_.max_scale);
+                          "scaler: the scale's floor {} and ceiling {} are the wrong way round", spec_.min_scale,
+                          spec_.max_scale);
     }
     const PurposeScope purpose(Purpose::optimizer);
     state_ = Tensor::empty({std::int64_t(sizeof(ScaleState) / sizeof(float))}, Dtype::f32, device);
@@ -47,7 +53,8 @@ void GradScaler::unscale(Optimizer& optimizer) {
     if (!enabled()) return;
     Stage& stage = stages_[&optimizer];
     check(stage != Stage::unscaled, "unscale() was already called on this optimizer since the last update()");
-    check(stage != Stage::stepped, "unscale() comes before step(), and this optimizer has stepped since the last update()");
+    check(stage != Stage::stepped,
+          "unscale() comes before step(), and this optimizer has stepped since the last update()");
     optimizer.store().check_gradients();
     const View gradients = optimizer.store().gradients().view();
     Kernels& kernels = optimizer.kernels();
@@ -68,7 +75,8 @@ void GradScaler::step(Optimizer& optimizer, const ClipSpec& clip) {
     if (!enabled()) return optimizer.step(clip);
     Stage& stage = stages_[&optimizer];
     check(stage != Stage::stepped, "step() was already called on this optimizer since the last update()");
-    check(scaled_ || stage == Stage::unscaled, "step(): no loss was scaled since the last update(); run backward(scaler.scale(loss)) first");
+    check(scaled_ || stage == Stage::unscaled,
+          "step(): no loss was scaled since the last update(); run backward(scaler.scale(loss)) first");
     if (stage == Stage::unscaled) {
         optimizer.step(clip);
         if (optimizer.state().skip) {
@@ -92,7 +100,8 @@ void GradScaler::update() {
         left_out.found_inf = 0;
         optimizer->set_state(left_out);
     }
-    check(stepped, "update(): no optimizer has stepped since the last update(), so there is nothing to judge the scale by");
+    check(stepped,
+          "update(): no optimizer has stepped since the last update(), so there is nothing to judge the scale by");
     kernels_for(state_.device()).update(device_state(), spec_);
     state_.bump_version();
     stages_.clear();
@@ -112,7 +121,9 @@ ScaleState GradScaler::state() const {
     return state;
 }
 
-void GradScaler::set_state(const ScaleState& state) { kernels_for(state_.device()).upload(state_.raw(), &state, sizeof state); }
+void GradScaler::set_state(const ScaleState& state) {
+    kernels_for(state_.device()).upload(state_.raw(), &state, sizeof state);
+}
 
 std::map<std::string, double> GradScaler::state_dict() const {
     if (!enabled()) return {};
@@ -136,10 +147,11 @@ void GradScaler::load_state_dict(const std::map<std::string, double>& saved) {
     for (const char* key : {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"})
         check(saved.contains(key), "the scaler's state lacks '{}'", key);
     const double interval = saved.at("growth_interval"), tracker = saved.at("_growth_tracker");
-    check(can_be_scale(saved.at("scale")) && saved.at("growth_factor") > 1 && saved.at("backoff_factor") > 0 && saved.at("backoff_factor") < 1 &&
-              interval >= 1 && interval <= 0x1p31 - 1 && tracker >= 0 && tracker <= interval,
-          "the scaler's state holds numbers that cannot be: scale {}, growth {}, backoff {}, interval {}, tracker {}", saved.at("scale"),
-          saved.at("growth_factor"), saved.at("backoff_factor"), interval, tracker);
+    check(can_be_scale(saved.at("scale")) && saved.at("growth_factor") > 1 && saved.at("backoff_factor") > 0 &&
+              saved.at("backoff_factor") < 1 && interval >= 1 && interval <= 0x1p31 - 1 && tracker >= 0 &&
+              tracker <= interval,
+          "the scaler's state holds numbers that cannot be: scale {}, growth {}, backoff {}, interval {}, tracker {}",
+          saved.at("scale"), saved.at("growth_factor"), saved.at("backoff_factor"), interval, tracker);
     spec_.growth_factor = float(saved.at("growth_factor"));
     spec_.backoff_factor = float(saved.at("backoff_factor"));
     spec_.growth_interval = int(saved.at("growth_interval"));

@@ -21,7 +21,8 @@ class GradScaler {
     Tensor scale(const Tensor& loss);
     // Divides the gradients by the scale in place, so that they can be looked at or clipped by hand.
     void unscale(Optimizer& optimizer);
-    // Steps the optimizer unless its gradients overflowed; unscales and clips in the same pass where unscale() was not called.
+    // Steps the optimizer unless its gradients overflowed; unscales and clips in the same pass where unscale() was not
+    // called.
     void step(Optimizer& optimizer, const ClipSpec& clip = {});
     // Once after all steps: moves the scale.
     void update();

@@ -18,8 +18,8 @@ void check_spec(const OptimizerSpec& spec) {
     check<UsageError>(spec.weight_decay >= 0, "weight decay {} is negative", spec.weight_decay);
     check<UsageError>(spec.momentum >= 0 && spec.momentum < 1, "momentum {} is not in [0, 1)", spec.momentum);
     check<UsageError>(!spec.nesterov || spec.momentum > 0, "nesterov needs a momentum above 0");
-    check<UsageError>(spec.beta1 >= 0 && spec.beta1 < 1 && spec.beta2 >= 0 && spec.beta2 < 1, "betas {} and {} are not in [0, 1)",
-                      spec.beta1, spec.beta2);
+    check<UsageError>(spec.beta1 >= 0 && spec.beta1 < 1 && spec.beta2 >= 0 && spec.beta2 < 1,
+                      "betas {} and {} are not in [0, 1)", spec.beta1, spec.beta2);
     check<UsageError>(spec.eps >= 0, "eps {} is negative", spec.eps);
 }
 
@@ -63,7 +63,9 @@ void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip) {
     if (store_->shadow()) store_->shadow().bump_version();
 }
 
-double Optimizer::learning_rate() const { return double(groups_[0].lr) * schedule_.factor(state().taken); }
+double Optimizer::learning_rate() const {
+    return double(groups_[0].lr) * schedule_.factor(state().taken);
+}
 
 StepState Optimizer::state() const {
     StepState state;
@@ -71,7 +73,9 @@ StepState Optimizer::state() const {
     return state;
 }
 
-void Optimizer::set_state(const StepState& state) { kernels().upload(state_.raw(), &state, sizeof state); }
+void Optimizer::set_state(const StepState& state) {
+    kernels().upload(state_.raw(), &state, sizeof state);
+}
 
 std::vector<std::string> Optimizer::moment_names() const {
     if (store_->moments() == 2) return {"exp_avg", "exp_avg_sq"};
@@ -91,12 +95,15 @@ void Optimizer::check_state_dict(const StateDict& state) const {
     const StateDict own = state_dict();
     for (const auto& [name, target] : own) {
         const auto found = state.find(name);
-        check(found != state.end(), "the optimizer state lacks {}: it was saved by another optimizer or for another model", name);
-        check(found->second.shape() == target.shape(), "the optimizer state of {} has shape {}, expected {}: it is of another model", name,
+        check(found != state.end(),
+              "the optimizer state lacks {}: it was saved by another optimizer or for another model", name);
+        check(found->second.shape() == target.shape(),
+              "the optimizer state of {} has shape {}, expected {}: it is of another model", name,
               found->second.shape().str(), target.shape().str());
     }
     for (const auto& [name, tensor] : state)
-        check(own.contains(name), "the optimizer state holds {}: it was saved by another optimizer or for another model", name);
+        check(own.contains(name),
+              "the optimizer state holds {}: it was saved by another optimizer or for another model", name);
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {

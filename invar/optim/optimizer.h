@@ -52,7 +52,8 @@ class Optimizer {
     Tensor state_;  // a StepState
 };
 
-// Measured on the store's gradients; the explicit calls that people write from memory. Returns the norm before clipping.
+// Measured on the store's gradients; the explicit calls that people write from memory. Returns the norm before
+// clipping.
 double clip_grad_norm(Optimizer& optimizer, double max_norm);
 void clip_grad_value(Optimizer& optimizer, double limit);
 

@@ -24,20 +24,24 @@ StoreOptions StoreOptions::for_precision(const Precision& precision) {
     return {low, std::nullopt};
 }
 
-ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::vector<int>& group_of, int moments, StoreOptions options)
+ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::vector<int>& group_of, int moments,
+                               StoreOptions options)
     : parameters_(std::move(parameters)) {
     check<UsageError>(!parameters_.empty(), "the optimizer got no parameters");
     const Device device = parameters_[0]->value.device();
     std::int64_t total = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         for (std::size_t other = 0; other < i; ++other)
-            check<UsageError>(parameters_[i] != parameters_[other], "parameter {} is in two groups", parameters_[i]->name);
-        check<UsageError>(parameters_[i]->value.device() == device, "parameter {} is on {}, the first one on {}", parameters_[i]->name,
-                          parameters_[i]->value.device().str(), device.str());
+            check<UsageError>(parameters_[i] != parameters_[other], "parameter {} is in two groups",
+                              parameters_[i]->name);
+        check<UsageError>(parameters_[i]->value.device() == device, "parameter {} is on {}, the first one on {}",
+                          parameters_[i]->name, parameters_[i]->value.device().str(), device.str());
         const std::int64_t size = (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
         offsets_.push_back(total);
-        if (!segments_.empty() && segments_.back().group == group_of[i]) segments_.back().count += size;
-        else segments_.push_back({total, size, group_of[i]});
+        if (!segments_.empty() && segments_.back().group == group_of[i])
+            segments_.back().count += size;
+        else
+            segments_.push_back({total, size, group_of[i]});
         total += size;
     }
     weights_ = flat_array(total, options.weights, device, options.shadow ? Purpose::masters : Purpose::weights);
@@ -64,7 +68,9 @@ ParameterStore::~ParameterStore() {
 }
 
 FlatStore ParameterStore::flat() const {
-    const auto moment = [&](std::size_t i) { return i < moments_.size() ? static_cast<float*>(moments_[i].raw()) : nullptr; };
+    const auto moment = [&](std::size_t i) {
+        return i < moments_.size() ? static_cast<float*>(moments_[i].raw()) : nullptr;
+    };
     return {weights_.raw(),
             weights_.dtype(),
             shadow_ ? shadow_.raw() : nullptr,
@@ -101,8 +107,8 @@ void ParameterStore::check_gradients() const {
     for (const Parameter* parameter : parameters_) {
         const Tensor grad = parameter->value.grad();
         check(grad && grad.storage() == gradients_.storage(),
-              "the gradient of {} was replaced by {}; the optimizer keeps gradients in FP32: add into grad() instead", parameter->name,
-              grad.str());
+              "the gradient of {} was replaced by {}; the optimizer keeps gradients in FP32: add into grad() instead",
+              parameter->name, grad.str());
     }
 }
 

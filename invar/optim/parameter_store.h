@@ -12,8 +12,8 @@
 namespace invar {
 
 struct StoreOptions {
-    Dtype weights = Dtype::f32;    // 16 bits: no masters at all, updates are rounded to the weight itself
-    std::optional<Dtype> shadow;   // the low-precision copy that autocast uses instead of casting
+    Dtype weights = Dtype::f32;   // 16 bits: no masters at all, updates are rounded to the weight itself
+    std::optional<Dtype> shadow;  // the low-precision copy that autocast uses instead of casting
     static StoreOptions for_precision(const Precision& precision);
 };
 
@@ -21,7 +21,8 @@ class ParameterStore {
   public:
     // Moves the parameters into the store: their values become windows of it. `group_of` has one entry a parameter,
     // `moments` is 0, 1 or 2.
-    ParameterStore(std::vector<Parameter*> parameters, const std::vector<int>& group_of, int moments, StoreOptions options);
+    ParameterStore(std::vector<Parameter*> parameters, const std::vector<int>& group_of, int moments,
+                   StoreOptions options);
     ~ParameterStore();
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
@@ -37,7 +38,8 @@ class ParameterStore {
     int moments() const { return int(moments_.size()); }
 
     void zero_gradients();
-    // Changes the precision of the shadow (or drops it) in the middle of training; masters and moments stay as they are.
+    // Changes the precision of the shadow (or drops it) in the middle of training; masters and moments stay as they
+    // are.
     void set_shadow(std::optional<Dtype> dtype);
     void refresh_shadow();
     // Every parameter still has its FP32 gradient here; throws naming the one that was replaced.

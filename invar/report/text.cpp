@@ -26,12 +26,11 @@ std::string escaped(const std::string& cell) {
 
 }  // namespace
 
-std::string report_bytes(std::int64_t bytes) {
-    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = double(bytes);
-    int unit = 0;
-    while (std::fabs(value) >= 1024 && unit < 4) value /= 1024, ++unit;
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+std::string human_bytes(double bytes) {
+    constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    while (std::abs(bytes) >= 1023.95 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
+    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
 }
 
 std::string report_duration(double seconds) {

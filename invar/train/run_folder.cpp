@@ -13,7 +13,9 @@ void drop_lines_after(const fs::path& path, std::int64_t step) {
     if (!fs::exists(path)) return;
     std::string kept;
     for (const nlohmann::json& line : read_jsonl(path))
-        if (const std::int64_t at = line.value("step", std::int64_t(0)); at < step || (at == step && !line.contains("val_loss"))) kept += line.dump() + "\n";
+        if (const std::int64_t at = line.value("step", std::int64_t(0));
+            at < step || (at == step && !line.contains("val_loss")))
+            kept += line.dump() + "\n";
     write_file_atomically(path, kept);
 }
 
@@ -44,7 +46,9 @@ RunFolder RunFolder::create(const Config& config) {
     return RunFolder(path, config, {});
 }
 
-RunFolder RunFolder::reopen(const fs::path& folder, const Config& config, std::int64_t step) { return RunFolder(folder, config, step); }
+RunFolder RunFolder::reopen(const fs::path& folder, const Config& config, std::int64_t step) {
+    return RunFolder(folder, config, step);
+}
 
 JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int64_t total) {
     JsonLine line;
@@ -54,8 +58,15 @@ JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int6
 
 void RunFolder::log(const StepMetrics& m) {
     JsonLine line;
-    line.add("step", m.step).add("epoch", m.epoch).add("loss", float(m.loss)).add("lr", m.lr).add("grad_norm", float(m.grad_norm));
-    line.add("scale", m.scale).add("growth_tracker", m.growth_tracker).add("skipped", m.skipped).add("skipped_now", m.skipped_now);
+    line.add("step", m.step)
+        .add("epoch", m.epoch)
+        .add("loss", float(m.loss))
+        .add("lr", m.lr)
+        .add("grad_norm", float(m.grad_norm));
+    line.add("scale", m.scale)
+        .add("growth_tracker", m.growth_tracker)
+        .add("skipped", m.skipped)
+        .add("skipped_now", m.skipped_now);
     line.add("samples_per_s", m.samples_per_s).add("memory", memory_line(m.memory.peak, m.memory.peak_total));
     metrics_.write(line);
     if (!events_) return;
@@ -69,13 +80,16 @@ void RunFolder::log(const StepMetrics& m) {
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
-    metrics_.write(JsonLine().add("step", m.step).add("epoch", m.epoch).add("val_loss", m.loss).add("val_accuracy", m.accuracy));
+    metrics_.write(
+        JsonLine().add("step", m.step).add("epoch", m.epoch).add("val_loss", m.loss).add("val_accuracy", m.accuracy));
     if (!events_) return;
     events_->scalar("val/loss", m.step, m.loss);
     events_->scalar("val/accuracy", m.step, m.accuracy);
 }
 
-void RunFolder::write_summary(const JsonLine& summary) const { write_file_atomically(path_ / "summary.json", summary.text() + "\n"); }
+void RunFolder::write_summary(const JsonLine& summary) const {
+    write_file_atomically(path_ / "summary.json", summary.text() + "\n");
+}
 
 void RunFolder::flush() {
     metrics_.sync();

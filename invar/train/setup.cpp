@@ -56,7 +56,8 @@ ScheduleSpec schedule_spec(const SchedulerConfig& c, double lr, std::int64_t tot
 
 ClipSpec clip_spec(const TrainerConfig& c) {
     if (c.gradient_clip_val == 0) return {};
-    return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(c.gradient_clip_val)};
+    return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm,
+            float(c.gradient_clip_val)};
 }
 
 std::unique_ptr<Loader> make_loader(const Config& config, Split split) {
@@ -69,24 +70,28 @@ std::unique_ptr<Loader> make_loader(const Config& config, Split split) {
     options.drop_last = split == Split::train && config.data.drop_last;
     if (split == Split::test) options.batch_size = std::min(options.batch_size, data->size());
     const std::int64_t batches = Loader(data, options).batches_per_epoch();
-    options.limit = (split == Split::train ? config.trainer.limit_train_batches : config.trainer.limit_val_batches).among(batches);
+    options.limit =
+        (split == Split::train ? config.trainer.limit_train_batches : config.trainer.limit_val_batches).among(batches);
     return std::make_unique<Loader>(data, options);
 }
 
 void check_data_fits(const Config& config, const Dataset& data) {
     const ModelOptions model = model_options(config);
     const Shape expected{model.height, model.width, model.channels};
-    check<UsageError>(data.sample_shape() == expected, "data.height, data.width and data.channels say {}, but {} has images of {}; set them to those",
+    check<UsageError>(data.sample_shape() == expected,
+                      "data.height, data.width and data.channels say {}, but {} has images of {}; set them to those",
                       expected.str(), data.name(), data.sample_shape().str());
-    check<UsageError>(data.classes() <= model.classes, "model.classes is {}, but {} has {} classes; set model.classes={}", model.classes,
-                      data.name(), data.classes(), data.classes());
+    check<UsageError>(data.classes() <= model.classes,
+                      "model.classes is {}, but {} has {} classes; set model.classes={}", model.classes, data.name(),
+                      data.classes(), data.classes());
 }
 
 }  // namespace
 
 DatasetOptions dataset_options(const Config& config) {
     const DataConfig& c = config.data;
-    return {c.name, c.root, c.mean, c.std, c.size, c.height, c.width, c.channels, c.classes, std::uint64_t(config.seed)};
+    return {c.name,   c.root,  c.mean,     c.std,     c.size,
+            c.height, c.width, c.channels, c.classes, std::uint64_t(config.seed)};
 }
 
 ModelOptions model_options(const Config& config) {
@@ -120,7 +125,9 @@ std::unique_ptr<Module> make_initial_model(const Config& config) {
 }
 
 Setup::Setup(const Config& config)
-    : precision(config.trainer.resolved_precision()), device(Device::parse(config.trainer.device)), clip(clip_spec(config.trainer)),
+    : precision(config.trainer.resolved_precision()),
+      device(Device::parse(config.trainer.device)),
+      clip(clip_spec(config.trainer)),
       accumulate(config.trainer.accumulate_grad_batches) {
     precision.require(device);
     set_threads(int(config.trainer.threads));
@@ -129,8 +136,10 @@ Setup::Setup(const Config& config)
     check_data_fits(config, train_data->dataset());
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
     model = make_initial_model(config);
-    optimizer = std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
-    scaler = std::make_unique<GradScaler>(scaler_options(config.scaler, config.scaler.enabled && precision.needs_scaler()), device);
+    optimizer =
+        std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
+    scaler = std::make_unique<GradScaler>(
+        scaler_options(config.scaler, config.scaler.enabled && precision.needs_scaler()), device);
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
     total_steps = steps_per_epoch * config.trainer.max_epochs;
     if (config.trainer.max_steps >= 0) total_steps = std::min(total_steps, config.trainer.max_steps);

@@ -21,12 +21,16 @@ nlohmann::json step_to_json(const StepState& s) {
 
 }  // namespace
 
-StateDict model_weights(const Checkpoint& checkpoint) { return with_prefix_removed(checkpoint.tensors, kModel); }
+StateDict model_weights(const Checkpoint& checkpoint) {
+    return with_prefix_removed(checkpoint.tensors, kModel);
+}
 
 Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml) {
     Checkpoint checkpoint;
-    for (const auto& [name, tensor] : setup.model->state_dict()) checkpoint.tensors.emplace(std::string(kModel) + name, tensor);
-    for (const auto& [name, tensor] : setup.optimizer->state_dict()) checkpoint.tensors.emplace(std::string(kOptimizer) + name, tensor);
+    for (const auto& [name, tensor] : setup.model->state_dict())
+        checkpoint.tensors.emplace(std::string(kModel) + name, tensor);
+    for (const auto& [name, tensor] : setup.optimizer->state_dict())
+        checkpoint.tensors.emplace(std::string(kOptimizer) + name, tensor);
     const RngState rng = default_generator().state();
     checkpoint.state = {{"progress", {{"step", progress.step}, {"epoch", progress.epoch}, {"batch", progress.batch}}},
                         {"optimizer", step_to_json(setup.optimizer->state())},
@@ -50,14 +54,16 @@ Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {
         steps.skipped_in_a_row = state.at("optimizer").at("skipped_in_a_row");
         const RngState rng{state.at("rng").at("seed"), state.at("rng").at("offset")};
         const auto scaler = state.at("scaler").get<std::map<std::string, double>>();
-        check(progress.step >= 0 && progress.epoch >= 0 && progress.batch >= 0 && steps.taken >= 0, "it holds negative counts");
+        check(progress.step >= 0 && progress.epoch >= 0 && progress.batch >= 0 && steps.taken >= 0,
+              "it holds negative counts");
 
         if (!scaler.empty()) GradScaler().load_state_dict(scaler);  // throws before anything has changed
         setup.optimizer->check_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
         setup.model->load_state_dict(model_weights(checkpoint));
         setup.optimizer->load_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
         setup.optimizer->set_state(steps);
-        if (!scaler.empty()) setup.scaler->load_state_dict(scaler);  // empty: the run so far had none, this one starts afresh
+        if (!scaler.empty())
+            setup.scaler->load_state_dict(scaler);  // empty: the run so far had none, this one starts afresh
         default_generator().set_state(rng);
         return progress;
     } catch (const nlohmann::json::exception&) {

@@ -6,8 +6,8 @@
 
 namespace invar {
 
-Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision, const ClipSpec& clip,
-                     std::span<const Batch> group) {
+Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision,
+                     const ClipSpec& clip, std::span<const Batch> group) {
     std::int64_t samples = 0;
     for (const Batch& batch : group) samples += batch.size;
 

@@ -10,8 +10,8 @@ namespace invar {
 
 // Trains on one group of batches (more than one: gradient accumulation) and returns the loss, a mean over all its
 // samples, as a tensor on the device: reading it is left to whoever logs it.
-Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision, const ClipSpec& clip,
-                     std::span<const Batch> group);
+Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision,
+                     const ClipSpec& clip, std::span<const Batch> group);
 
 struct Evaluation {
     double loss = 0.0;

@@ -21,23 +21,33 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 JsonLine summary_line(const Config& config, const RunSummary& s, const Device& device) {
     JsonLine line;
-    line.add("exp_name", config.exp_name).add("status", s.status).add("model", config.model.name).add("data", config.data.name);
+    line.add("exp_name", config.exp_name)
+        .add("status", s.status)
+        .add("model", config.model.name)
+        .add("data", config.data.name);
     line.add("precision", s.precision).add("device", device.str()).add("seed", config.seed);
-    line.add("epochs", s.epochs).add("steps", s.steps).add("skipped_steps", s.skipped).add("final_scale", s.final_scale);
+    line.add("epochs", s.epochs)
+        .add("steps", s.steps)
+        .add("skipped_steps", s.skipped)
+        .add("final_scale", s.final_scale);
     line.add("train_loss", s.train_loss).add("val_loss", s.val_loss).add("val_accuracy", s.val_accuracy);
-    line.add("train_seconds", s.train_seconds).add("samples_per_s", s.samples_per_s).add("max_grad_norm", s.max_grad_norm);
+    line.add("train_seconds", s.train_seconds)
+        .add("samples_per_s", s.samples_per_s)
+        .add("max_grad_norm", s.max_grad_norm);
     line.add("all_finite", s.all_finite).add("peak_bytes", memory_line(s.memory.peak, s.memory.peak_total));
     return line;
 }
 
 }  // namespace
 
-Trainer::Trainer(Config config, std::optional<fs::path> resume) : config_(std::move(config)), config_yaml_(to_yaml(config_)), setup_(config_) {
+Trainer::Trainer(Config config, std::optional<fs::path> resume)
+    : config_(std::move(config)), config_yaml_(to_yaml(config_)), setup_(config_) {
     if (resume) resume_from(*resume);
 }
 
 void Trainer::resume_from(const fs::path& folder) {
-    const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints)).latest();
+    const LatestCheckpoint latest =
+        CheckpointFolder(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints)).latest();
     notes_ = latest.notes;
     if (latest) {
         try {
@@ -75,7 +85,8 @@ RunSummary Trainer::run(Observer& observer) {
     summary_.skipped = setup_.optimizer->state().skipped;
     summary_.final_scale = setup_.scaler->get_scale();
     summary_.samples_per_s = summary_.train_seconds > 0 ? double(trained_samples_) / summary_.train_seconds : 0.0;
-    summary_.all_finite = summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
+    summary_.all_finite =
+        summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
     folder_->write_summary(summary_line(config_, summary_, setup_.device));
     folder_->flush();
     return summary_;
@@ -162,9 +173,12 @@ void Trainer::give_up(const StepState& state, double loss) {
         break;
     }
     folder_->flush();
-    fail("training stopped at step {}: {} steps in a row had NaN or Inf gradients (loss {:g}, scale {:g}, first bad gradient: {}); the "
-         "weights are those of the last good step. Try trainer.precision=bf16-mixed, a lower optimizer.lr or trainer.gradient_clip_val=1",
-         progress_.step, state.skipped_in_a_row, loss, setup_.scaler->get_scale(), culprit);
+    fail(
+        "training stopped at step {}: {} steps in a row had NaN or Inf gradients (loss {:g}, scale {:g}, first bad "
+        "gradient: {}); the "
+        "weights are those of the last good step. Try trainer.precision=bf16-mixed, a lower optimizer.lr or "
+        "trainer.gradient_clip_val=1",
+        progress_.step, state.skipped_in_a_row, loss, setup_.scaler->get_scale(), culprit);
 }
 
 void Trainer::validate(Observer& observer) {
@@ -178,6 +192,7 @@ void Trainer::validate(Observer& observer) {
 
 void Trainer::save() {
     if (saved_at_ == progress_.step) return;
+    const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     folder_->checkpoints().save(progress_.step, take_snapshot(setup_, progress_, config_yaml_));
     saved_at_ = progress_.step;
 }

@@ -1,4 +1,5 @@
-// Trainer: a run from its configuration to its summary, watched by an observer, interruptible and resumable to the byte.
+// Trainer: a run from its configuration to its summary, watched by an observer, interruptible and resumable to the
+// byte.
 #pragma once
 
 #include <atomic>

@@ -167,10 +167,10 @@ TEST(ReportContext, NamesTheMachineAndTheMoment) {
 }
 
 TEST(ReportText, WritesSizesTimesAndChanges) {
-    EXPECT_EQ(report_bytes(0), "0 B");
-    EXPECT_EQ(report_bytes(1023), "1023 B");
-    EXPECT_EQ(report_bytes(1536), "1.5 KiB");
-    EXPECT_EQ(report_bytes(std::int64_t(5) << 30), "5.0 GiB");
+    EXPECT_EQ(human_bytes(0), "0 B");
+    EXPECT_EQ(human_bytes(1023), "1023 B");
+    EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+    EXPECT_EQ(human_bytes(std::int64_t(5) << 30), "5.0 GiB");
     EXPECT_EQ(report_duration(4.214), "4.21 s");
     EXPECT_EQ(report_duration(59.999), "60.00 s");
     EXPECT_EQ(report_duration(1179), "19m 39s");

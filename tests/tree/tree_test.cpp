@@ -113,7 +113,8 @@ TEST(HeaderRule, WantsACommentAndAGuard) {
     EXPECT_TRUE(check_header("invar/core/x.h", "// One.\n#pragma once\n").empty());
     EXPECT_EQ(lines(check_header("invar/core/x.h", "#pragma once\n")),
               (Lines{"invar/core/x.h:1: a header opens with a comment that says what it is for"}));
-    EXPECT_EQ(lines(check_header("invar/core/x.cuh", "// One.\n")), (Lines{"invar/core/x.cuh:1: #pragma once is missing"}));
+    EXPECT_EQ(lines(check_header("invar/core/x.cuh", "// One.\n")),
+              (Lines{"invar/core/x.cuh:1: #pragma once is missing"}));
     EXPECT_EQ(check_header("invar/core/x.h", "").size(), 2u);
     EXPECT_TRUE(check_header("invar/core/x.cpp", "int x;\n").empty());
 }

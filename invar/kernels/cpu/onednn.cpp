@@ -1,7 +1,6 @@
 #include "invar/kernels/cpu/onednn.h"
 
 #include <oneapi/dnnl/dnnl.hpp>
-
 #include <unordered_map>
 
 #include "invar/core/error.h"
@@ -25,7 +24,9 @@ dnnl::stream& stream() {
     return cpu;
 }
 
-memory::data_type type_of(Dtype dtype) { return dtype == Dtype::bf16 ? memory::data_type::bf16 : memory::data_type::f32; }
+memory::data_type type_of(Dtype dtype) {
+    return dtype == Dtype::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
 
 // Scratch memory comes from our own allocator, so that it is counted.
 dnnl::primitive_attr user_scratch() {
@@ -48,16 +49,19 @@ typename Primitive::primitive_desc describe(const dnnl::primitive_attr& attribut
 #if DNNL_VERSION_MAJOR >= 3
     return typename Primitive::primitive_desc(engine(), std::forward<Args>(args)..., attributes);
 #else
-    return typename Primitive::primitive_desc(typename Primitive::desc(std::forward<Args>(args)...), attributes, engine());
+    return
+        typename Primitive::primitive_desc(typename Primitive::desc(std::forward<Args>(args)...), attributes, engine());
 #endif
 }
 
 template <class Primitive, class Hint, class... Args>
-typename Primitive::primitive_desc describe_backward(const Hint& hint, const dnnl::primitive_attr& attributes, Args&&... args) {
+typename Primitive::primitive_desc describe_backward(const Hint& hint, const dnnl::primitive_attr& attributes,
+                                                     Args&&... args) {
 #if DNNL_VERSION_MAJOR >= 3
     return typename Primitive::primitive_desc(engine(), std::forward<Args>(args)..., hint, attributes);
 #else
-    return typename Primitive::primitive_desc(typename Primitive::desc(std::forward<Args>(args)...), attributes, engine(), hint);
+    return typename Primitive::primitive_desc(typename Primitive::desc(std::forward<Args>(args)...), attributes,
+                                              engine(), hint);
 #endif
 }
 
@@ -101,10 +105,10 @@ struct ConvPrimitive {
 dnnl::convolution_forward::primitive_desc describe_forward(const ConvLayout& l, bool bias) {
     const auto kind = dnnl::prop_kind::forward_training;
     const auto algorithm = dnnl::algorithm::convolution_direct;
-    return bias ? describe<dnnl::convolution_forward>(user_scratch(), kind, algorithm, l.x, l.w_any, l.bias, l.y, l.strides, l.dilation,
-                                                      l.pad_low, l.pad_high)
-                : describe<dnnl::convolution_forward>(user_scratch(), kind, algorithm, l.x, l.w_any, l.y, l.strides, l.dilation, l.pad_low,
-                                                      l.pad_high);
+    return bias ? describe<dnnl::convolution_forward>(user_scratch(), kind, algorithm, l.x, l.w_any, l.bias, l.y,
+                                                      l.strides, l.dilation, l.pad_low, l.pad_high)
+                : describe<dnnl::convolution_forward>(user_scratch(), kind, algorithm, l.x, l.w_any, l.y, l.strides,
+                                                      l.dilation, l.pad_low, l.pad_high);
 }
 
 ConvPrimitive make_conv(const ConvSpec& spec, Dtype dtype, Pass pass) {
@@ -113,24 +117,26 @@ ConvPrimitive make_conv(const ConvSpec& spec, Dtype dtype, Pass pass) {
     const auto forward = describe_forward(l, pass == Pass::forward_bias);
     switch (pass) {
         case Pass::forward:
-        case Pass::forward_bias: return {dnnl::convolution_forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
+        case Pass::forward_bias:
+            return {dnnl::convolution_forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
         case Pass::backward_data: {
-            const auto desc = describe_backward<dnnl::convolution_backward_data>(forward, user_scratch(), algorithm, l.x, l.w_any, l.y,
-                                                                                 l.strides, l.dilation, l.pad_low, l.pad_high);
+            const auto desc = describe_backward<dnnl::convolution_backward_data>(
+                forward, user_scratch(), algorithm, l.x, l.w_any, l.y, l.strides, l.dilation, l.pad_low, l.pad_high);
             return {dnnl::convolution_backward_data(desc), desc.weights_desc(), desc.scratchpad_desc()};
         }
         case Pass::backward_weights:
-        case Pass::backward_weights_bias: break;
+        case Pass::backward_weights_bias:
+            break;
     }
     using BackwardWeights = dnnl::convolution_backward_weights;
     // Weight gradients leave the primitive in FP32, also from BF16 operands.
     memory::desc gw_any(l.w_any);
     if (dtype != Dtype::f32) gw_any = ConvLayout(spec, Dtype::f32, Dtype::f32).w_any;
     const auto desc = pass == Pass::backward_weights_bias
-                          ? describe_backward<BackwardWeights>(forward, user_scratch(), algorithm, l.x, gw_any, l.bias, l.y, l.strides,
-                                                               l.dilation, l.pad_low, l.pad_high)
-                          : describe_backward<BackwardWeights>(forward, user_scratch(), algorithm, l.x, gw_any, l.y, l.strides,
-                                                               l.dilation, l.pad_low, l.pad_high);
+                          ? describe_backward<BackwardWeights>(forward, user_scratch(), algorithm, l.x, gw_any, l.bias,
+                                                               l.y, l.strides, l.dilation, l.pad_low, l.pad_high)
+                          : describe_backward<BackwardWeights>(forward, user_scratch(), algorithm, l.x, gw_any, l.y,
+                                                               l.strides, l.dilation, l.pad_low, l.pad_high);
     return {BackwardWeights(desc), desc.diff_weights_desc(), desc.scratchpad_desc()};
 }
 
@@ -146,7 +152,8 @@ const ConvPrimitive& conv(const ConvSpec& spec, Dtype dtype, Pass pass) {
         std::size_t operator()(const Key& key) const {
             std::size_t hash = std::size_t(key.dtype) * 31 + std::size_t(key.pass);
             const ConvSpec& s = key.spec;
-            for (const std::int64_t v : {s.batch, s.in_h, s.in_w, s.in_c, s.out_c, s.k_h, s.k_w, s.stride_h, s.pad_h, s.dilation_h, s.groups})
+            for (const std::int64_t v :
+                 {s.batch, s.in_h, s.in_w, s.in_c, s.out_c, s.k_h, s.k_w, s.stride_h, s.pad_h, s.dilation_h, s.groups})
                 hash = hash * 1000003 + std::size_t(v);
             return hash;
         }
@@ -158,7 +165,9 @@ const ConvPrimitive& conv(const ConvSpec& spec, Dtype dtype, Pass pass) {
     return made.emplace(key, make_conv(spec, dtype, pass)).first->second;
 }
 
-memory at(const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); }
+memory at(const memory::desc& desc, const void* data) {
+    return memory(desc, engine(), const_cast<void*>(data));
+}
 
 // The weights in the layout the primitive asked for.
 void reorder(const memory& from, const memory& to) {
@@ -184,14 +193,16 @@ const char* description() {
 }
 
 void sgemm(const Product& p) {
-    const auto status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a, p.lda, p.b, p.ldb,
-                                   p.beta, p.c, p.ldc);
-    check(status == dnnl_success, "oneDNN refused a product of [{}, {}] and [{}, {}] (status {})", p.m, p.k, p.k, p.n, int(status));
+    const auto status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, p.a,
+                                   p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
+    check(status == dnnl_success, "oneDNN refused a product of [{}, {}] and [{}, {}] (status {})", p.m, p.k, p.k, p.n,
+          int(status));
 }
 
 void matmul(const View& a, const View& b, const View& out, bool accumulate) {
     const auto desc = [](const View& v) {
-        return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype), Dims{v.stride[0], v.stride[1], v.stride[2]});
+        return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype),
+                            Dims{v.stride[0], v.stride[1], v.stride[2]});
     };
     dnnl::primitive_attr attributes = user_scratch();
     if (accumulate) {
@@ -214,8 +225,10 @@ void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* 
     const ConvPrimitive& c = conv(spec, dtype, bias ? Pass::forward_bias : Pass::forward);
     Workspace weights(c.weights), scratch(c.scratch);
     reorder(at(l.w_user, w), weights.mem);
-    std::unordered_map<int, memory> arguments{
-        {DNNL_ARG_SRC, at(l.x, x)}, {DNNL_ARG_WEIGHTS, weights.mem}, {DNNL_ARG_DST, at(l.y, y)}, {DNNL_ARG_SCRATCHPAD, scratch.mem}};
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, at(l.x, x)},
+                                              {DNNL_ARG_WEIGHTS, weights.mem},
+                                              {DNNL_ARG_DST, at(l.y, y)},
+                                              {DNNL_ARG_SCRATCHPAD, scratch.mem}};
     if (bias) arguments.emplace(DNNL_ARG_BIAS, at(l.bias, bias));
     c.primitive.execute(stream(), arguments);
     stream().wait();

@@ -22,7 +22,8 @@ void for_each_product(const ConvSpec& s, F&& f) {
                         const std::int64_t y = ((n * s.out_h + oh) * s.out_w + ow) * s.out_c;
                         for (std::int64_t o = 0; o < s.out_c; ++o)
                             for (std::int64_t i = 0; i < in_group; ++i)
-                                f(x + o / out_group * in_group + i, ((o * s.k_h + kh) * s.k_w + kw) * in_group + i, y + o);
+                                f(x + o / out_group * in_group + i, ((o * s.k_h + kh) * s.k_w + kw) * in_group + i,
+                                  y + o);
                     }
 }
 

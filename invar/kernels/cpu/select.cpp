@@ -40,11 +40,16 @@ Kernels& kernels_for(Device device) {
     return kernels;
 }
 
-void set_threads(int count) { omp_set_num_threads(count > 0 ? count : omp_get_num_procs()); }
-int threads() { return omp_get_max_threads(); }
+void set_threads(int count) {
+    omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
+}
+int threads() {
+    return omp_get_max_threads();
+}
 
 const char* cpu_description() {
-    static const std::string text = fmt::format("{}, {}", runs_x86_v3() ? "AVX2" : "baseline instructions", onednn::description());
+    static const std::string text =
+        fmt::format("{}, {}", runs_x86_v3() ? "AVX2" : "baseline instructions", onednn::description());
     return text.c_str();
 }
 

@@ -41,18 +41,26 @@ void move_bits(const View& from, const View& to) {
 void CpuKernels::copy(const View& from, const View& to) {
     if (from.dtype == to.dtype) {
         switch (size_of(from.dtype)) {
-            case 8: return move_bits<std::uint64_t>(from, to);
-            case 4: return move_bits<std::uint32_t>(from, to);
-            case 2: return move_bits<std::uint16_t>(from, to);
-            default: return move_bits<std::uint8_t>(from, to);
+            case 8:
+                return move_bits<std::uint64_t>(from, to);
+            case 4:
+                return move_bits<std::uint32_t>(from, to);
+            case 2:
+                return move_bits<std::uint16_t>(from, to);
+            default:
+                return move_bits<std::uint8_t>(from, to);
         }
     }
     // From f64 directly: rounding twice, through f32, would not be rounding to nearest.
     needs_double(from.dtype) || needs_double(to.dtype) ? convert<double>(from, to) : convert<float>(from, to);
 }
 
-void CpuKernels::upload(void* device, const void* host, std::size_t bytes) { std::memcpy(device, host, bytes); }
-void CpuKernels::download(void* host, const void* device, std::size_t bytes) { std::memcpy(host, device, bytes); }
+void CpuKernels::upload(void* device, const void* host, std::size_t bytes) {
+    std::memcpy(device, host, bytes);
+}
+void CpuKernels::download(void* host, const void* device, std::size_t bytes) {
+    std::memcpy(host, device, bytes);
+}
 
 void CpuKernels::fill(const View& out, double value) {
     const Iteration<1> it({&out});

@@ -27,8 +27,8 @@ class CpuKernels final : public Kernels {
 
     void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) override;
     void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) override;
-    void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
-                       const View& gb, bool accumulate) override;
+    void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
+                       const View& gw, const View& gb, bool accumulate) override;
 
     void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) override;
     void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx) override;
@@ -46,14 +46,15 @@ class CpuKernels final : public Kernels {
     void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
                                 const View& glosses, const View& glogits) override;
 
-    void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean, const View& rstd,
-                    double eps) override;
-    void layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean, const View& rstd, const View& gx,
-                             const View& ggamma, const View& gbeta) override;
+    void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
+                    const View& rstd, double eps) override;
+    void layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean, const View& rstd,
+                             const View& gx, const View& ggamma, const View& gbeta) override;
     void batch_norm_stats(const View& x, const View& mean, const View& variance) override;
-    void batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta, const View& y) override;
-    void batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd, const View& gamma, const View& gx,
-                             const View& ggamma, const View& gbeta, bool batch_statistics) override;
+    void batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta,
+                    const View& y) override;
+    void batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd, const View& gamma,
+                             const View& gx, const View& ggamma, const View& gbeta, bool batch_statistics) override;
 
     void embedding(const View& table, const View& ids, const View& y) override;
     void embedding_backward(const View& gy, const View& ids, const View& gtable) override;
@@ -62,8 +63,8 @@ class CpuKernels final : public Kernels {
 
     void grad_stats(const View& gradients, StepState* state) override;
     void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) override;
-    void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
-                        const StepState* state) override;
+    void optimizer_step(const FlatStore& store, std::span<const Segment> segments,
+                        std::span<const OptimizerSpec> groups, const StepState* state) override;
     void finish(StepState* state, ScaleState* scale) override;
     void update(ScaleState* scale, const ScalerSpec& spec) override;
     void scale_gradients(const View& gradients, float factor, float limit) override;

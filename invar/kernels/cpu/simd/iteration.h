@@ -21,7 +21,8 @@ struct Iteration {
         const View& out = *views[N - 1] ? *views[N - 1] : shaped;
         std::array<int, View::kRank> order{};
         for (int i = 0; i < shaped.rank; ++i) order[i] = shaped.rank - 1 - i;
-        std::stable_sort(order.begin(), order.begin() + shaped.rank, [&](int a, int b) { return out.stride[a] < out.stride[b]; });
+        std::stable_sort(order.begin(), order.begin() + shaped.rank,
+                         [&](int a, int b) { return out.stride[a] < out.stride[b]; });
         for (int i = 0; i < shaped.rank; ++i) {
             const int d = order[i];
             if (shaped.size[d] == 1) continue;

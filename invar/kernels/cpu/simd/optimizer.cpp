@@ -19,7 +19,11 @@ struct Update {
     bool first_step;      // SGD: momentum starts as the gradient
 
     Update(const OptimizerSpec& group, const StepState& state)
-        : spec(group), unscale(state.unscale), clip(state.clip_value), lr(group.lr * state.lr_factor), first_step(state.taken == 0) {
+        : spec(group),
+          unscale(state.unscale),
+          clip(state.clip_value),
+          lr(group.lr * state.lr_factor),
+          first_step(state.taken == 0) {
         const double t = double(state.taken + 1);
         decay = group.kind == OptimizerSpec::Kind::adamw ? 1.0f - lr * group.weight_decay : group.weight_decay;
         step_size = float(double(lr) / (1.0 - std::pow(double(group.beta1), t)));
@@ -45,12 +49,15 @@ void sgd(const Update& u, float* w, const float* g, float* momentum, std::int64_
 }
 
 template <bool kDecoupled>
-void adam(const Update& u, float* __restrict w, const float* __restrict g, float* __restrict m, float* __restrict v, std::int64_t n) {
+void adam(const Update& u, float* __restrict w, const float* __restrict g, float* __restrict m, float* __restrict v,
+          std::int64_t n) {
     const float b1 = u.spec.beta1, b2 = u.spec.beta2, eps = u.spec.eps;
     for (std::int64_t i = 0; i < n; ++i) {
         float weight = w[i], d = u.gradient(g[i]);
-        if constexpr (kDecoupled) weight *= u.decay;
-        else d += u.decay * weight;
+        if constexpr (kDecoupled)
+            weight *= u.decay;
+        else
+            d += u.decay * weight;
         m[i] += (1.0f - b1) * (d - m[i]);
         v[i] = b2 * v[i] + (1.0f - b2) * d * d;
         w[i] = weight - u.step_size * m[i] / (std::sqrt(v[i]) * u.second_factor + eps);
@@ -65,9 +72,15 @@ void update_block(const Update& u, const FlatStore& store_, std::int64_t begin, 
     float* first = store_.first ? store_.first + begin : nullptr;
     float* second = store_.second ? store_.second + begin : nullptr;
     switch (u.spec.kind) {
-        case OptimizerSpec::Kind::sgd: sgd(u, w, g, first, n); break;
-        case OptimizerSpec::Kind::adam: adam<false>(u, w, g, first, second, n); break;
-        case OptimizerSpec::Kind::adamw: adam<true>(u, w, g, first, second, n); break;
+        case OptimizerSpec::Kind::sgd:
+            sgd(u, w, g, first, n);
+            break;
+        case OptimizerSpec::Kind::adam:
+            adam<false>(u, w, g, first, second, n);
+            break;
+        case OptimizerSpec::Kind::adamw:
+            adam<true>(u, w, g, first, second, n);
+            break;
     }
     store<float>(w, weights, store_.weights_dtype, 1, n);
     if (store_.shadow) store<float>(w, byte_at(store_.shadow, store_.shadow_dtype, begin), store_.shadow_dtype, 1, n);
@@ -110,7 +123,8 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
                 peak[0] = a > peak[0] ? a : peak[0];
                 wrong[0] += !(a <= 3.402823466e38f);
             }
-            for (int k = 0; k < 8; ++k) squares += sum[k], largest = peak[k] > largest ? peak[k] : largest, bad += wrong[k];
+            for (int k = 0; k < 8; ++k)
+                squares += sum[k], largest = peak[k] > largest ? peak[k] : largest, bad += wrong[k];
         }
         parts[static_cast<std::size_t>(c)] = {squares, largest, bad};
     }
@@ -126,11 +140,15 @@ void CpuKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec&
     plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule);
 }
 
-void CpuKernels::finish(StepState* state, ScaleState* scale) { finish_step(*state, scale); }
-void CpuKernels::update(ScaleState* scale, const ScalerSpec& spec) { update_scale(*scale, spec); }
+void CpuKernels::finish(StepState* state, ScaleState* scale) {
+    finish_step(*state, scale);
+}
+void CpuKernels::update(ScaleState* scale, const ScalerSpec& spec) {
+    update_scale(*scale, spec);
+}
 
-void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
-                                const StepState* state) {
+void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,
+                                std::span<const OptimizerSpec> groups, const StepState* state) {
     if (state->skip) return;  // nothing is written: weights, shadow and moments keep their bits
     std::vector<Update> updates;
     for (const OptimizerSpec& group : groups) updates.emplace_back(group, *state);

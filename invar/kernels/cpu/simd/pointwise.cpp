@@ -65,7 +65,8 @@ void CpuKernels::unary(UnaryOp op, const View& x, const View& y, Scalars s) {
         using C = decltype(zero);
         switch (op) {
 #define INVAR_CASE(Name) \
-    case UnaryOp::Name: return run_unary<C>(x, y, [s](C v) { return pointwise::Name::template forward<C>(v, s); });
+    case UnaryOp::Name:  \
+        return run_unary<C>(x, y, [s](C v) { return pointwise::Name::template forward<C>(v, s); });
             INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
         }
@@ -90,22 +91,27 @@ void CpuKernels::binary(BinaryOp op, const View& a, const View& b, const View& y
         using C = decltype(zero);
         switch (op) {
 #define INVAR_CASE(Name) \
-    case BinaryOp::Name: return run_binary<C>(a, b, y, [s](C u, C v) { return pointwise::Name::template forward<C>(u, v, s); });
+    case BinaryOp::Name: \
+        return run_binary<C>(a, b, y, [s](C u, C v) { return pointwise::Name::template forward<C>(u, v, s); });
             INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
         }
     });
 }
 
-void CpuKernels::binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga, const View& gb,
-                                 Scalars s) {
+void CpuKernels::binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga,
+                                 const View& gb, Scalars s) {
     with_compute_type(needs_double(gy.dtype), [&](auto zero) {
         using C = decltype(zero);
         switch (op) {
-#define INVAR_CASE(Name)                                                                                                   \
-    case BinaryOp::Name:                                                                                                   \
-        if (ga) run_gradient<C>(gy, a, b, ga, [s](C g, C u, C v) { return pointwise::Name::template backward_a<C>(g, u, v, s); }); \
-        if (gb) run_gradient<C>(gy, a, b, gb, [s](C g, C u, C v) { return pointwise::Name::template backward_b<C>(g, u, v, s); }); \
+#define INVAR_CASE(Name)                                                                                         \
+    case BinaryOp::Name:                                                                                         \
+        if (ga)                                                                                                  \
+            run_gradient<C>(gy, a, b, ga,                                                                        \
+                            [s](C g, C u, C v) { return pointwise::Name::template backward_a<C>(g, u, v, s); }); \
+        if (gb)                                                                                                  \
+            run_gradient<C>(gy, a, b, gb,                                                                        \
+                            [s](C g, C u, C v) { return pointwise::Name::template backward_b<C>(g, u, v, s); }); \
         return;
             INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE

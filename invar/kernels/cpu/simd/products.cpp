@@ -1,5 +1,6 @@
-// Matrix products and convolutions: oneDNN does the arithmetic. Where the CPU has no native 16-bit product, operands are
-// widened to FP32 scratch and results rounded on the way out: 16-bit operands, FP32 accumulation, as on a tensor core.
+// Matrix products and convolutions: oneDNN does the arithmetic. Where the CPU has no native 16-bit product, operands
+// are widened to FP32 scratch and results rounded on the way out: 16-bit operands, FP32 accumulation, as on a tensor
+// core.
 #include <algorithm>
 
 #include "invar/core/memory.h"
@@ -21,7 +22,8 @@ class Widened {
         if (!original || original.dtype == Dtype::f32) return;
         view_.data = storage_.data();
         view_.dtype = Dtype::f32;
-        const bool transposed = view_.rank >= 2 && original.stride[original.rank - 1] != 1 && original.stride[original.rank - 2] == 1;
+        const bool transposed =
+            view_.rank >= 2 && original.stride[original.rank - 1] != 1 && original.stride[original.rank - 2] == 1;
         std::int64_t stride = 1;
         for (int i = view_.rank - 1; i >= 0; --i) {
             const int d = transposed && i >= view_.rank - 2 ? 2 * view_.rank - 3 - i : i;
@@ -41,7 +43,9 @@ class Widened {
     }
 
   private:
-    static std::size_t bytes_for(const View& v) { return !v || v.dtype == Dtype::f32 ? 0 : std::size_t(v.numel()) * sizeof(float); }
+    static std::size_t bytes_for(const View& v) {
+        return !v || v.dtype == Dtype::f32 ? 0 : std::size_t(v.numel()) * sizeof(float);
+    }
     View original_, view_;
     Storage storage_;
 };
@@ -65,9 +69,9 @@ Operand operand(const View& v) {
 void multiply(const View& a, const View& b, const View& out, float beta) {
     const Operand left = operand(a), right = operand(b), result = operand(out);
     for (std::int64_t i = 0; i < out.size[0]; ++i)
-        onednn::sgemm({left.transposed, right.transposed, out.size[1], out.size[2], a.size[2], a.as<float>() + i * a.stride[0],
-                       left.leading, b.as<float>() + i * b.stride[0], right.leading, beta, out.as<float>() + i * out.stride[0],
-                       result.leading});
+        onednn::sgemm({left.transposed, right.transposed, out.size[1], out.size[2], a.size[2],
+                       a.as<float>() + i * a.stride[0], left.leading, b.as<float>() + i * b.stride[0], right.leading,
+                       beta, out.as<float>() + i * out.stride[0], result.leading});
 }
 
 // How much widened data is worked on at a time: what stays in the cache between being widened and being used.
@@ -87,20 +91,24 @@ void multiply_by_panels(Kernels& kernels, const View& a, const View& b, const Vi
     const bool by_columns = operand(b).transposed;
     const int dim = by_columns ? 2 : 1;
     const std::int64_t total = b.size[dim], row_bytes = b.numel() / total * std::int64_t(sizeof(float));
-    const std::int64_t panel = std::clamp<std::int64_t>(kPanelBytes / std::max<std::int64_t>(row_bytes, 1), 64, total < 64 ? 64 : total);
+    const std::int64_t panel =
+        std::clamp<std::int64_t>(kPanelBytes / std::max<std::int64_t>(row_bytes, 1), 64, total < 64 ? 64 : total);
     for (std::int64_t begin = 0; begin < total; begin += panel) {
         const std::int64_t count = std::min(panel, total - begin);
         const Widened wide(part_of(b, dim, begin, count));
         wide.load(kernels);
-        if (by_columns) multiply(a, wide.view(), part_of(out, 2, begin, count), beta);
-        else multiply(part_of(a, 2, begin, count), wide.view(), out, begin == 0 ? beta : 1.0f);
+        if (by_columns)
+            multiply(a, wide.view(), part_of(out, 2, begin, count), beta);
+        else
+            multiply(part_of(a, 2, begin, count), wide.view(), out, begin == 0 ? beta : 1.0f);
     }
 }
 
 // Cuts the batch into chunks whose widened images stay in the cache; calls f(spec of the chunk, its first image).
 template <class F>
 void for_image_chunks(const ConvSpec& spec, F&& f) {
-    const std::int64_t image_bytes = (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
+    const std::int64_t image_bytes =
+        (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
     // A multiple of the threads, which divide a chunk by images.
     const std::int64_t share = std::max<std::int64_t>(2 * kPanelBytes / image_bytes / threads(), 1);
     const std::int64_t images = std::min(share * threads(), spec.batch);
@@ -126,8 +134,10 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, const Vi
     if (a.dtype == Dtype::f64) return reference::matmul(a, b, bias, out, accumulate);
     if (out.numel() == 0) return;
     if (a.size[2] == 0) {
-        if (bias) copy(rows_of_bias(bias, out), out);
-        else if (!accumulate) fill(out, 0);
+        if (bias)
+            copy(rows_of_bias(bias, out), out);
+        else if (!accumulate)
+            fill(out, 0);
         return;
     }
     if (onednn::native(a.dtype) && !bias) return onednn::matmul(a, b, out, accumulate);
@@ -136,8 +146,10 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, const Vi
     if (accumulate) result.load(*this);
     if (bias) copy(rows_of_bias(bias, out), result.view());  // the product is then added to the bias
     const float beta = accumulate || bias ? 1.0f : 0.0f;
-    if (b.dtype == Dtype::f32) multiply(left.view(), b, result.view(), beta);
-    else multiply_by_panels(*this, left.view(), b, result.view(), beta);
+    if (b.dtype == Dtype::f32)
+        multiply(left.view(), b, result.view(), beta);
+    else
+        multiply_by_panels(*this, left.view(), b, result.view(), beta);
     result.store(*this);
 }
 
@@ -145,7 +157,8 @@ void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w
     if (x.dtype == Dtype::f64) return reference::conv_forward(spec, x, w, bias, y);
     const Widened b(bias);
     b.load(*this);
-    if (x.dtype == Dtype::f32 || onednn::native(x.dtype)) return onednn::conv_forward(spec, x.dtype, x.data, w.data, b.data(), y.data);
+    if (x.dtype == Dtype::f32 || onednn::native(x.dtype))
+        return onednn::conv_forward(spec, x.dtype, x.data, w.data, b.data(), y.data);
     const Widened weights(w);
     weights.load(*this);
     for_image_chunks(spec, [&](const ConvSpec& chunk, std::int64_t first) {
@@ -156,10 +169,11 @@ void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w
     });
 }
 
-void CpuKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
-                               const View& gb, bool accumulate) {
+void CpuKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
+                               const View& gw, const View& gb, bool accumulate) {
     if (gy.dtype == Dtype::f64) return reference::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate);
-    const Storage sums(gw ? std::size_t(gw.numel() + spec.out_c) * sizeof(float) : 0, Device::cpu(), Purpose::workspace);
+    const Storage sums(gw ? std::size_t(gw.numel() + spec.out_c) * sizeof(float) : 0, Device::cpu(),
+                       Purpose::workspace);
     // The first chunk's weight gradient may overwrite; every later one is made aside and added.
     const auto weight_gradient = [&](const ConvSpec& chunk, Dtype dtype, const void* in, const void* g, bool add_to) {
         float* fresh = add_to ? static_cast<float*>(sums.data()) : gw.as<float>();

@@ -1,4 +1,5 @@
-// Random numbers and dropout. Element i of a dense tensor takes number i of the reserved sequence, whatever the threads.
+// Random numbers and dropout. Element i of a dense tensor takes number i of the reserved sequence, whatever the
+// threads.
 #include <cmath>
 
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
@@ -8,7 +9,8 @@ namespace invar::INVAR_ISA {
 
 namespace {
 
-// The raw numbers [4 * first, 4 * first + 4 * groups): lanes side by side, so that the compiler runs eight counters at once.
+// The raw numbers [4 * first, 4 * first + 4 * groups): lanes side by side, so that the compiler runs eight counters at
+// once.
 void draw(RngState rng, std::int64_t first, std::int64_t groups, std::uint32_t* out) {
 #pragma omp simd
     for (std::int64_t i = 0; i < groups; ++i) {

@@ -16,7 +16,9 @@ namespace invar::INVAR_ISA {
 inline constexpr std::int64_t kBlock = 1024;
 
 // Compute in double where a value would not survive float.
-inline bool needs_double(Dtype dtype) { return dtype == Dtype::f64 || dtype == Dtype::i64 || dtype == Dtype::i32; }
+inline bool needs_double(Dtype dtype) {
+    return dtype == Dtype::f64 || dtype == Dtype::i64 || dtype == Dtype::i32;
+}
 
 inline const char* byte_at(const void* base, Dtype dtype, std::int64_t element) {
     return static_cast<const char*>(base) + element * std::int64_t(size_of(dtype));
@@ -40,7 +42,8 @@ inline void narrow(const float* from, f16* to, std::int64_t n) {
     std::int64_t i = 0;
 #if defined(__F16C__)
     for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
     for (; i < n; ++i) to[i] = f16(from[i]);
 }
@@ -86,7 +89,8 @@ void store_as(const C* from, T* to, std::int64_t stride, std::int64_t n) {
 template <class C>
 const C* load(const void* from, Dtype dtype, std::int64_t stride, std::int64_t n, C* buffer) {
     if (dtype == dtype_of<C> && stride == 1) return static_cast<const C*>(from);
-    dispatch(dtype, [&](auto tag) { load_as<C>(static_cast<const typename decltype(tag)::type*>(from), stride, buffer, n); });
+    dispatch(dtype,
+             [&](auto tag) { load_as<C>(static_cast<const typename decltype(tag)::type*>(from), stride, buffer, n); });
     return buffer;
 }
 
