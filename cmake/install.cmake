@@ -10,10 +10,8 @@ install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)
 install(EXPORT invarTargets NAMESPACE invar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 file(RELATIVE_PATH invar_lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-if(TARGET invar_program)
   set_target_properties(invar_program PROPERTIES INSTALL_RPATH "$ORIGIN/${invar_lib_from_bin}")
   install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 
 if(TARGET invar_cuda)
   # CUDA's own libraries come from the machine: beside us, where the toolkit puts them, or where LD_LIBRARY_PATH says.

@@ -36,6 +36,8 @@ bool any_of_dtype(std::span<const Tensor> inputs, Dtype dtype) {
 
 }  // namespace
 
+Autocast::Autocast() : Autocast(global_precision()) {}
+
 Autocast::Autocast(Dtype low, bool enabled, Level level)
     : Autocast(CastPolicy{enabled ? CastPolicy::Mode::low : CastPolicy::Mode::off, low, level}) {
     check<UsageError>(!enabled || is_sixteen_bit(low), "autocast runs in f16 or bf16, not in {}", name_of(low));

@@ -17,12 +17,14 @@ struct CastPolicy {
     Level level = Level::O1;
 };
 
+// Autocast cast;                     the region runs in the global policy's precision
 // Autocast cast(precision);          the region runs in this precision
 // Autocast cast(Dtype::bf16);        or by dtype, as in PyTorch
 // Autocast off(Autocast::off());     no casts at all inside
 // Autocast pin(Autocast::fp32());    everything inside runs in FP32
 class Autocast {
   public:
+    Autocast();
     explicit Autocast(const Precision& precision) : Autocast(policy_of(precision)) {}
     explicit Autocast(Dtype low, bool enabled = true, Level level = Level::O1);
     explicit Autocast(const CastPolicy& policy);

@@ -8,6 +8,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/report/text.h"
 #include "invar/train/run_folder.h"
 
 namespace invar {

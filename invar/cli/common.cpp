@@ -79,7 +79,7 @@ void ConfigArguments::flag_for(CLI::App& command, const std::string& flag, const
     command
         .add_option_function<std::string>(
             flag, [this, key](const std::string& value) { flags.push_back(key + "=" + value); }, help)
-        ->option_text(value_name)
+        ->type_name(value_name)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
@@ -121,16 +121,6 @@ Config ConfigArguments::load_over_text(const std::string& yaml) const {
 
 std::string example(const std::vector<std::string>& lines) {
     return fmt::format("Example:\n  {}", fmt::join(lines, "\n  "));
-}
-
-std::string shell_quoted(const std::string& word) {
-    const bool plain = !word.empty() && word.find_first_not_of(
-                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                            "_-./=:,+@%") == word.npos;
-    if (plain) return word;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return quoted + "'";
 }
 
 }  // namespace invar

@@ -38,7 +38,4 @@ struct ConfigArguments {
 // "Example:\n  invar train ..." for the end of a help page.
 std::string example(const std::vector<std::string>& lines);
 
-// A word as it may be pasted into a shell.
-std::string shell_quoted(const std::string& word);
-
 }  // namespace invar

@@ -8,6 +8,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/core/error.h"
+#include "invar/report/text.h"
 
 namespace invar {
 
@@ -45,7 +46,7 @@ bool takes_config(const CLI::App& command) {
 std::string joined(const std::vector<std::string>& words) {
     std::vector<std::string> plain;
     for (const std::string& word : words)
-        if (shell_quoted(word) == word) plain.push_back(word);
+        if (shell_word(word) == word) plain.push_back(word);
     return fmt::format("{}", fmt::join(plain, " "));
 }
 

@@ -88,13 +88,6 @@ std::string paint(Colour colour, std::string_view text) {
     return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<int>(colour)], text);
 }
 
-std::string human_bytes(double bytes) {
-    constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    std::size_t unit = 0;
-    while (std::abs(bytes) >= 1023.95 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
-    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
-}
-
 std::string human_seconds(double seconds) {
     if (!(seconds >= 0)) return "-";
     if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);
@@ -130,7 +123,7 @@ std::string Table::text(std::string_view indent) const {
     std::size_t count = header_.size();
     for (const auto& row : rows_) count = std::max(count, row.size());
     std::vector<std::size_t> width(count, 0);
-    std::vector<bool> right(count, !rows_.empty());
+    std::vector<bool> right(count, !header_.empty());  // without a header it is a list of names and values: flush left
     const auto measure = [&](const std::vector<std::string>& row) {
         for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], columns_of(row[i]));
     };

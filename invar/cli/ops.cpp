@@ -64,7 +64,7 @@ void add_ops(CLI::App& app, int&) {
     CLI::App* command = app.add_subcommand("ops", "List the operations and what autocast does with each");
     auto arguments = std::make_shared<OpsArguments>();
     command->add_option("--class", arguments->cast_class, "Only those of this class: low, fp32, widest, keep or refuse")
-        ->option_text("CLASS");
+        ->type_name("CLASS");
     command->add_flag("--json", arguments->json, "Print one JSON object a line");
     command->footer(example({"invar ops --class low"}));
     command->callback([arguments] { list_ops(*arguments); });

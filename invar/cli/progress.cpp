@@ -12,6 +12,11 @@ namespace {
 
 volatile sig_atomic_t signalled = 0;
 
+// The sign of a NaN tells nobody anything.
+double unsigned_nan(double value) {
+    return std::isnan(value) ? std::abs(value) : value;
+}
+
 void on_signal(int) {
     signalled = 1;
     // From here on a signal does what it does by itself.
@@ -76,11 +81,11 @@ void ProgressLine::draw(std::int64_t step, std::int64_t total) {
                         std::floor(100 * share));
     parts.push_back(std::move(head));
     parts.push_back("ETA " + (ticks_ > 0 ? clock_time(step_seconds_ * double(total - step)) : std::string("-:--")));
-    if (last_) parts.push_back(fmt::format("loss {:.4f}", last_->loss));
+    if (last_) parts.push_back(fmt::format("loss {:.4f}", unsigned_nan(last_->loss)));
     if (ticks_ > 1) parts.push_back(human_rate(double(samples_per_step_) / step_seconds_) + " samples/s");
     if (last_) {
         if (scaled_) parts.push_back(fmt::format("scale {:g}", last_->scale));
-        parts.push_back(fmt::format("grad norm {:.3g}", last_->grad_norm));
+        parts.push_back(fmt::format("grad norm {:.3g}", unsigned_nan(last_->grad_norm)));
         if (last_->skipped > 0) parts.push_back(paint(Colour::yellow, fmt::format("skipped {}", last_->skipped)));
     }
     line_.show(parts);
@@ -95,7 +100,7 @@ void ProgressLine::stepped(const StepMetrics& m) {
     last_ = m;
     if (on_terminal()) return;
     std::string line = fmt::format("step {}/{}  epoch {}  loss {:.6f}  lr {:.4g}  grad norm {:.4g}", m.step,
-                                   m.total_steps, m.epoch + 1, m.loss, m.lr, m.grad_norm);
+                                   m.total_steps, m.epoch + 1, unsigned_nan(m.loss), m.lr, unsigned_nan(m.grad_norm));
     if (scaled_) line += fmt::format("  scale {:g}", m.scale);
     if (m.skipped > 0) line += fmt::format("  skipped {}", m.skipped);
     lasting(line + fmt::format("  {} samples/s", human_rate(m.samples_per_s)));

@@ -8,6 +8,7 @@
 #include "invar/cli/progress.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/report/text.h"
 
 namespace invar {
 
@@ -44,14 +45,15 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     Table table;
     const std::string skipped = summary.skipped > 0 ? fmt::format(" ({} skipped on overflow)", summary.skipped) : "";
     table.row({"steps", fmt::format("{}{}", summary.steps, skipped)});
-    table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
+    const bool trained = summary.samples_per_s > 0;  // a run that was finished already has nothing to tell of itself
+    if (trained) table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
     if (summary.status == "finished" && (summary.val_loss != 0 || summary.val_accuracy != 0)) {
         table.row({"val loss", fmt::format("{:.4f}", summary.val_loss)});
         table.row({"val accuracy", fmt::format("{:.2f}%", 100 * summary.val_accuracy)});
     }
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
-    table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
-    table.row({"speed", human_rate(summary.samples_per_s) + " samples/s"});
+    if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
+    if (trained) table.row({"speed", human_rate(summary.samples_per_s) + " samples/s"});
     table.row({"peak memory", human_bytes(double(summary.memory.peak_total))});
     for (int i = 0; i < kPurposes; ++i)
         if (const std::int64_t bytes = summary.memory.peak[std::size_t(i)]; bytes > 0)
@@ -84,11 +86,12 @@ int train(TrainArguments& arguments) {
         say(finished ? paint(Colour::bold, "finished") : paint(Colour::yellow, "interrupted"));
         fmt::print("{}", summary_table(summary, trainer.setup().scaler->enabled()));
         say(fmt::format("run folder: {}", folder));
+        if (finished && summary.samples_per_s == 0)
+            say("there was nothing left to train; a larger trainer.max_epochs goes on");
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
     if (finished) return 0;
-    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps,
-                     shell_quoted(folder)));
+    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps, shell_word(folder)));
     return kInterrupted;
 }
 
@@ -110,7 +113,7 @@ void add_train(CLI::App& app, int& exit_code) {
     a.flag_for(*command, "--grad_accum_steps", "trainer.accumulate_grad_batches", "Batches to a step", "N");
     command->add_flag("--grad_ckpt", a.grad_ckpt, "Recompute activations in backward instead of keeping them");
     command->add_option("--resume", a.resume, "Go on with the run of this folder; keys may be changed")
-        ->option_text("FOLDER");
+        ->type_name("FOLDER");
     command->add_flag("--debug", a.debug, "Print the configuration and log every step");
     command->add_flag("--print-config", a.print_config, "Print the resolved configuration and leave");
     command->add_flag("--quiet", a.quiet, "Print only the folder of the run");

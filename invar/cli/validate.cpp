@@ -13,6 +13,7 @@
 #include "invar/cli/progress.h"
 #include "invar/cli/start_up.h"
 #include "invar/report/markdown.h"
+#include "invar/report/text.h"
 
 namespace invar {
 

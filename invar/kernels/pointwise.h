@@ -18,6 +18,8 @@ struct Scalars {
 
 enum class Saves : std::uint8_t { nothing, input, output };
 
+// A line a function lets each op be seen whole.
+// clang-format off
 namespace pointwise {
 
 // --- unary: forward(x), backward(gradient, saved) ---
@@ -112,32 +114,30 @@ struct Relu {
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return y > T(0) ? g : T(0); }
 };
 
-// The exact GELU, x times the normal distribution's cumulative function.
+// The exact GELU, x times the normal distribution's cumulative function. By erfc, which keeps its digits far below zero.
 struct Gelu {
     static constexpr const char* kName = "gelu";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars) {
-        return T(0.5) * x * (T(1) + std::erf(x * T(0.70710678118654752440)));
-    }
+    template <class T> static INVAR_HD T cumulative(T x) { return T(0.5) * std::erfc(-x * T(0.70710678118654752440)); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return x * cumulative(x); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const T cumulative = T(0.5) * (T(1) + std::erf(x * T(0.70710678118654752440)));
         const T density = T(0.39894228040143267794) * std::exp(T(-0.5) * x * x);
-        return g * (cumulative + x * density);
+        return g * (cumulative(x) + x * density);
     }
 };
 
-// The tanh form that GPT-2 was trained with.
+// The tanh form that GPT-2 was trained with; (1 + tanh(u)) / 2 is the logistic function of 2u.
 struct GeluTanh {
     static constexpr const char* kName = "gelu_tanh";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T inner(T x) { return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x); }
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return T(0.5) * x * (T(1) + std::tanh(inner(x))); }
+    template <class T> static INVAR_HD T twice_inner(T x) { return T(1.5957691216057307117) * (x + T(0.044715) * x * x * x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(twice_inner(x)); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const T t = std::tanh(inner(x));
-        const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
-        return g * (T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * slope);
+        const T s = logistic(twice_inner(x));
+        const T slope = T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x);
+        return g * (s + x * s * (T(1) - s) * slope);
     }
 };
 
@@ -320,6 +320,8 @@ struct Bce {
 
 #define INVAR_BINARY_OPS(X) \
     X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum) X(SquaredError) X(AbsoluteError) X(SmoothL1) X(BceWithLogits) X(Bce)
+
+// clang-format on
 
 #define INVAR_ENUM(Name) Name,
 enum class UnaryOp : std::uint8_t { INVAR_UNARY_OPS(INVAR_ENUM) };

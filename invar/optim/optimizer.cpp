@@ -98,7 +98,8 @@ void Optimizer::check_state_dict(const StateDict& state) const {
         const auto found = state.find(name);
         check(found != state.end(),
               "the optimizer state lacks {}: it was saved by another optimizer or for another model", name);
-        check(found->second.shape() == target.shape(), "the optimizer state of {} has shape {}, expected {}", name,
+        check(found->second.shape() == target.shape(),
+              "the optimizer state of {} has shape {}, expected {}: it is of another model", name,
               found->second.shape().str(), target.shape().str());
     }
     for (const auto& [name, tensor] : state)

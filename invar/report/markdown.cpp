@@ -75,8 +75,8 @@ std::string overview(const Validation& v) {
     const auto add = [&](const Arm& arm, const std::string& name, const std::string& status) {
         table.row({name, result_cell(arm, report_number(arm.metric)),
                    result_cell(arm, report_duration(arm.train_seconds)),
-                   result_cell(arm, report_bytes(arm.memory.peak_total)),
-                   result_cell(arm, report_bytes(arm.memory.peak_of(Purpose::activations))),
+                   result_cell(arm, human_bytes(arm.memory.peak_total)),
+                   result_cell(arm, human_bytes(arm.memory.peak_of(Purpose::activations))),
                    result_cell(arm, fmt::format("{} of {}", arm.skipped, arm.steps)), status});
     };
     add(v.baseline, "FP32 baseline", v.baseline.failed() ? "FAIL" : "baseline");
@@ -99,7 +99,7 @@ std::string results(const Validation& v, const Arm& arm) {
     number("Samples/s", base.samples_per_s, arm.samples_per_s);
     number("Largest gradient norm", base.max_grad_norm, arm.max_grad_norm);
     const auto bytes = [&](const std::string& name, std::int64_t from, std::int64_t to) {
-        table.row({name, report_bytes(from), report_bytes(to), report_change(double(from), double(to))});
+        table.row({name, human_bytes(from), human_bytes(to), report_change(double(from), double(to))});
     };
     for (const Purpose purpose : {Purpose::activations, Purpose::weights, Purpose::masters, Purpose::gradients,
                                   Purpose::optimizer, Purpose::workspace, Purpose::data})

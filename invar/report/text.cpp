@@ -26,12 +26,11 @@ std::string escaped(const std::string& cell) {
 
 }  // namespace
 
-std::string report_bytes(std::int64_t bytes) {
-    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = double(bytes);
-    int unit = 0;
-    while (std::fabs(value) >= 1024 && unit < 4) value /= 1024, ++unit;
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+std::string human_bytes(double bytes) {
+    constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    while (std::abs(bytes) >= 1023.95 && unit + 1 < std::size(kUnits)) bytes /= 1024, ++unit;
+    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
 }
 
 std::string report_duration(double seconds) {
@@ -46,7 +45,8 @@ std::string report_change(double from, double to) {
     if (!std::isfinite(from) || !std::isfinite(to)) return "n/a";
     if (from == to) return "0.00%";
     if (from == 0) return "n/a";
-    return fmt::format("{:+.2f}%", 100.0 * (to - from) / std::fabs(from));
+    const double percent = 100.0 * (to - from) / std::fabs(from);
+    return std::fabs(percent) < 0.005 ? "0.00%" : fmt::format("{:+.2f}%", percent);
 }
 
 std::string report_number(double value) {

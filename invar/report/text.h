@@ -8,7 +8,7 @@
 
 namespace invar {
 
-std::string report_bytes(std::int64_t bytes);       // "28.7 MiB"
+std::string human_bytes(double bytes);              // "28.7 MiB"
 std::string report_duration(double seconds);        // "19m 39s", "4.21 s"
 std::string report_change(double from, double to);  // "-15.0%", "+0.15%"; "n/a" where there is no share of `from`
 std::string report_number(double value);            // four significant digits, or as many as an accuracy needs

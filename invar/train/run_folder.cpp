@@ -8,12 +8,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Lines after `step` were written by the part of the run that is about to be repeated.
+// Lines after `step` were written by the part of the run that is about to be repeated; so is the validation at it.
 void drop_lines_after(const fs::path& path, std::int64_t step) {
     if (!fs::exists(path)) return;
     std::string kept;
     for (const nlohmann::json& line : read_jsonl(path))
-        if (line.value("step", std::int64_t(0)) <= step) kept += line.dump() + "\n";
+        if (const std::int64_t at = line.value("step", std::int64_t(0));
+            at < step || (at == step && !line.contains("val_loss")))
+            kept += line.dump() + "\n";
     write_file_atomically(path, kept);
 }
 

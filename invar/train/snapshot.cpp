@@ -57,11 +57,13 @@ Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {
         check(progress.step >= 0 && progress.epoch >= 0 && progress.batch >= 0 && steps.taken >= 0,
               "it holds negative counts");
 
+        if (!scaler.empty()) GradScaler().load_state_dict(scaler);  // throws before anything has changed
         setup.optimizer->check_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
         setup.model->load_state_dict(model_weights(checkpoint));
         setup.optimizer->load_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
         setup.optimizer->set_state(steps);
-        setup.scaler->load_state_dict(scaler);
+        if (!scaler.empty())
+            setup.scaler->load_state_dict(scaler);  // empty: the run so far had none, this one starts afresh
         default_generator().set_state(rng);
         return progress;
     } catch (const nlohmann::json::exception&) {

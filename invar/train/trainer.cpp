@@ -69,9 +69,9 @@ RunSummary Trainer::run(Observer& observer) {
     summary_.folder = folder_->path();
     summary_.precision = setup_.precision.name();
     reset_peak_memory(setup_.device);
-    skipped_before_ = setup_.optimizer->state().skipped;
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
+    if (validation_due()) validate(observer);  // resumed from a checkpoint whose validation may not have been reached
 
     while (progress_.step < setup_.total_steps && !stop_requested_) train_epoch(observer);
 
@@ -96,7 +96,6 @@ void Trainer::train_epoch(Observer& observer) {
     Loader& data = *setup_.train_data;
     setup_.model->train();
     data.start_epoch(progress_.epoch, progress_.batch);
-    const std::int64_t validate_every = config_.trainer.val_check_interval.among(setup_.steps_per_epoch);
     while (progress_.step < setup_.total_steps && !stop_requested_) {
         std::vector<Batch> group;
         while (std::int64_t(group.size()) < setup_.accumulate) {
@@ -116,34 +115,35 @@ void Trainer::train_epoch(Observer& observer) {
         for (const Batch& batch : group) samples_ += batch.size, trained_samples_ += batch.size;
         ++progress_.step;
         progress_.batch = data.position();
-        const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
         observer.ticked(progress_, setup_.total_steps);
         after_step(loss, observer);
-        if (every > 0 && progress_.step % every == 0) save();
-        const bool last_of_epoch = progress_.batch >= data.batches_per_epoch();
-        const std::int64_t in_epoch = (progress_.batch + setup_.accumulate - 1) / setup_.accumulate;
-        if (!last_of_epoch && progress_.step < setup_.total_steps && validate_every > 0 &&
-            in_epoch % validate_every == 0)
-            validate(observer);
-    }
-    if (progress_.batch >= data.batches_per_epoch()) {
-        ++progress_.epoch;
-        progress_.batch = 0;
-        if (progress_.step < setup_.total_steps) {
-            save();
-            validate(observer);
+        const bool epoch_ended = progress_.batch >= data.batches_per_epoch();
+        if (epoch_ended) ++progress_.epoch, progress_.batch = 0;
+        const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
+        if (epoch_ended || (every > 0 && progress_.step % every == 0)) save();
+        if (validation_due()) validate(observer);
+        if (epoch_ended) return;
         }
     }
+
+// Where the run stands says it all, so that a resumed run validates where the other one did. The last one is run()'s.
+bool Trainer::validation_due() const {
+    if (progress_.step == 0 || progress_.step >= setup_.total_steps) return false;
+    if (progress_.batch == 0) return true;
+    const std::int64_t every = config_.trainer.val_check_interval.among(setup_.steps_per_epoch);
+    return every > 0 && (progress_.batch + setup_.accumulate - 1) / setup_.accumulate % every == 0;
 }
 
 void Trainer::after_step(const Tensor& loss, Observer& observer) {
     const std::int64_t every = config_.trainer.log_every_n_steps;
     const bool last = progress_.step == setup_.total_steps;
-    if (!last && progress_.step != 1 && (every <= 0 || progress_.step % every != 0)) return;
     const auto start = std::chrono::steady_clock::now();
     const StepState step = setup_.optimizer->state();  // waits until the device has done what it was given
-    seconds_ += seconds_since(start);
-    summary_.train_seconds += seconds_since(start);
+    const double waited = seconds_since(start);
+    seconds_ += waited;
+    summary_.train_seconds += waited;
+    // A skipped step always has its line: nobody should have to guess which ones did not count.
+    if (!last && progress_.step != 1 && !step.skip && (every <= 0 || progress_.step % every != 0)) return;
     const ScaleState scale = setup_.scaler->state();
     StepMetrics m;
     m.step = progress_.step;
@@ -164,12 +164,8 @@ void Trainer::after_step(const Tensor& loss, Observer& observer) {
     summary_.train_loss = m.loss;
     if (std::isfinite(m.grad_norm)) summary_.max_grad_norm = std::max(summary_.max_grad_norm, m.grad_norm);
     summary_.all_finite = summary_.all_finite && std::isfinite(m.loss);
-    if (m.skipped > skipped_before_) {
-        observer.noted(fmt::format("step {}: {} step{} skipped on overflow since the last line; loss scale now {:g}",
-                                   m.step, m.skipped - skipped_before_, m.skipped - skipped_before_ == 1 ? "" : "s",
-                                   m.scale));
-        skipped_before_ = m.skipped;
-    }
+    if (m.skipped_now)
+        observer.noted(fmt::format("step {} skipped: its gradients overflowed; loss scale now {:g}", m.step, m.scale));
     if (step.skipped_in_a_row >= kHopeless) give_up(step, m.loss);
 }
 
@@ -200,6 +196,7 @@ void Trainer::validate(Observer& observer) {
 
 void Trainer::save() {
     if (saved_at_ == progress_.step) return;
+    const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     folder_->checkpoints().save(progress_.step, take_snapshot(setup_, progress_, config_yaml_));
     saved_at_ = progress_.step;
 }

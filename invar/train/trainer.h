@@ -54,6 +54,7 @@ class Trainer {
     void resume_from(const std::filesystem::path& folder);
     void train_epoch(Observer& observer);
     void after_step(const Tensor& loss, Observer& observer);
+    bool validation_due() const;
     void validate(Observer& observer);
     void save();
     [[noreturn]] void give_up(const StepState& state, double loss);
@@ -69,7 +70,6 @@ class Trainer {
     // since the last logged step
     double seconds_ = 0.0;
     std::int64_t samples_ = 0;
-    std::int64_t skipped_before_ = 0;
     std::int64_t trained_samples_ = 0;
     static inline std::atomic<bool> stop_requested_ = false;
 };

@@ -167,16 +167,17 @@ TEST(ReportContext, NamesTheMachineAndTheMoment) {
 }
 
 TEST(ReportText, WritesSizesTimesAndChanges) {
-    EXPECT_EQ(report_bytes(0), "0 B");
-    EXPECT_EQ(report_bytes(1023), "1023 B");
-    EXPECT_EQ(report_bytes(1536), "1.5 KiB");
-    EXPECT_EQ(report_bytes(std::int64_t(5) << 30), "5.0 GiB");
+    EXPECT_EQ(human_bytes(0), "0 B");
+    EXPECT_EQ(human_bytes(1023), "1023 B");
+    EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+    EXPECT_EQ(human_bytes(std::int64_t(5) << 30), "5.0 GiB");
     EXPECT_EQ(report_duration(4.214), "4.21 s");
     EXPECT_EQ(report_duration(59.999), "60.00 s");
     EXPECT_EQ(report_duration(1179), "19m 39s");
     EXPECT_EQ(report_duration(7384), "2h 03m 04s");
     EXPECT_EQ(report_change(4.2, 2.9), "-30.95%");
     EXPECT_EQ(report_change(2, 2), "0.00%");
+    EXPECT_EQ(report_change(2, 1.99999), "0.00%") << "not -0.00%";
     EXPECT_EQ(report_change(0, 1), "n/a");
     EXPECT_EQ(report_change(-2, -1), "+50.00%");
 }

@@ -23,7 +23,7 @@ ValidateOptions tiny(const Scratch& scratch) {
     config = parse_config(
         "data: {name: synthetic, size: 400, height: 8, width: 8, batch_size: 20, num_workers: 0}\n"
         "model: {name: mlp, hidden: [256]}\n"
-        "trainer: {max_epochs: 1, log_every_n_steps: 1, threads: 1}\n"
+        "trainer: {max_epochs: 1, max_steps: 15, log_every_n_steps: 1, threads: 1}\n"
         "logger: {tensorboard: false}\n",
         "test");
     config.output_dir = scratch.path().string();
@@ -195,6 +195,7 @@ TEST(Validate, FailsACandidateThatCannotTrainAndGoesOnWithTheNext) {
     options.base.scaler.dynamic = false;
     options.base.scaler.init_scale = 0x1p100;
     options.base.trainer.max_epochs = 8;
+    options.base.trainer.max_steps = -1;
     Watcher watcher;
     const Validation validation = validate(options, watcher);
     EXPECT_EQ(validation.verdict, Verdict::fail);

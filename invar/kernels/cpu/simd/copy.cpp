@@ -13,8 +13,10 @@ void convert(const View& from, const View& to) {
     const Iteration<2> it({&from, &to});
     it.for_blocks([&](const auto& at, std::int64_t n) {
         alignas(64) C buffer[kBlock];
-        const C* values = load<C>(byte_at(from.data, from.dtype, at[0]), from.dtype, it.stride[0][0], n, buffer);
-        store<C>(values, byte_at(to.data, to.dtype, at[1]), to.dtype, it.stride[1][0], n);
+        void* sink = byte_at(to.data, to.dtype, at[1]);
+        C* place = target<C>(sink, to.dtype, it.stride[1][0], buffer);
+        const C* values = load<C>(byte_at(from.data, from.dtype, at[0]), from.dtype, it.stride[0][0], n, place);
+        store<C>(values, sink, to.dtype, it.stride[1][0], n);
     });
 }
 

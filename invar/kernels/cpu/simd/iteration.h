@@ -1,5 +1,5 @@
-// Walks several views of one shape together: dimensions that are dense in all of them are merged, and the work is cut
-// into blocks of one row that threads share.
+// Walks several views of one shape together, in the order in which the last one, the output, lies in memory: dimensions
+// that are dense in all of them are merged, and the work is cut into blocks of one row that threads share.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,23 @@ struct Iteration {
 
     // Views after the first may be absent (no data); they take part with stride 0.
     explicit Iteration(const std::array<const View*, N>& views) {
-        const View* shaped = views[0];
-        for (int d = shaped->rank - 1; d >= 0; --d) {
-            if (shaped->size[d] == 1) continue;
+        const View& shaped = *views[0];
+        const View& out = *views[N - 1] ? *views[N - 1] : shaped;
+        std::array<int, View::kRank> order{};
+        for (int i = 0; i < shaped.rank; ++i) order[i] = shaped.rank - 1 - i;
+        std::stable_sort(order.begin(), order.begin() + shaped.rank,
+                         [&](int a, int b) { return out.stride[a] < out.stride[b]; });
+        for (int i = 0; i < shaped.rank; ++i) {
+            const int d = order[i];
+            if (shaped.size[d] == 1) continue;
             std::array<std::int64_t, N> step{};
             for (int k = 0; k < N; ++k) step[k] = *views[k] ? views[k]->stride[d] : 0;
             bool merges = rank > 0;
             for (int k = 0; k < N && merges; ++k) merges = step[k] == stride[k][rank - 1] * size[rank - 1];
             if (merges) {
-                size[rank - 1] *= shaped->size[d];
+                size[rank - 1] *= shaped.size[d];
             } else {
-                size[rank] = shaped->size[d];
+                size[rank] = shaped.size[d];
                 for (int k = 0; k < N; ++k) stride[k][rank] = step[k];
                 ++rank;
             }

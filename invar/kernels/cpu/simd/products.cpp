@@ -109,8 +109,9 @@ template <class F>
 void for_image_chunks(const ConvSpec& spec, F&& f) {
     const std::int64_t image_bytes =
         (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
-    const std::int64_t images =
-        std::clamp<std::int64_t>(2 * kPanelBytes / image_bytes, 2, std::max<std::int64_t>(spec.batch, 2));
+    // A multiple of the threads, which divide a chunk by images.
+    const std::int64_t share = std::max<std::int64_t>(2 * kPanelBytes / image_bytes / threads(), 1);
+    const std::int64_t images = std::min(share * threads(), spec.batch);
     for (std::int64_t first = 0; first < spec.batch; first += images) {
         ConvSpec chunk = spec;
         chunk.batch = std::min(images, spec.batch - first);

@@ -1,0 +1,115 @@
+// Whatever is wrong with the input: one line that says what and what to do, and the right exit code.
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+class BadInput : public CliTest {
+  protected:
+    void refuses(const Words& words, int code, const Words& parts) {
+        const Result result = invar(words);
+        const std::string message = result.error();
+        EXPECT_EQ(result.code, code) << message;
+        for (const std::string& part : parts)
+            EXPECT_TRUE(has(message, part)) << "'" << part << "' is missing in: " << message;
+    }
+};
+
+TEST_F(BadInput, UnknownCommandNamesTheNearest) {
+    refuses({"trian"}, 2, {"unknown command 'trian'", "did you mean 'train'?"});
+    refuses({"frobnicate"}, 2, {"unknown command", "formats"});
+}
+
+TEST_F(BadInput, UnknownOptionNamesTheNearest) {
+    refuses({"train", "--batch-size", "8"}, 2, {"--batch-size", "did you mean '--batch_size'?", "invar train --help"});
+    refuses({"--versoin"}, 2, {"did you mean '--version'?"});
+    refuses({"train", "--device"}, 2, {"--device"});
+    refuses({"formats", "extra"}, 2, {"'extra' was not expected"});
+}
+
+TEST_F(BadInput, UnknownKeyNamesTheNearest) {
+    refuses(small({"trainer.max_epoch=3"}), 2, {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"});
+    refuses(small({"trainer=fp16_saef"}), 2, {"fp16_saef", "did you mean 'fp16_safe'?"});
+}
+
+TEST_F(BadInput, MissingConfiguration) {
+    refuses({"train", "nofile.yaml"}, 2, {"nofile.yaml"});
+    refuses({"train", "nosuch"}, 2, {"no experiment 'nosuch'", "synthetic"});
+    refuses({"train", "one", "two"}, 2, {"'one'", "'two'", "key=value"});
+}
+
+TEST_F(BadInput, MissingDataSetShowsTheWayOut) {
+    refuses({"train", "data=cifar10", "data.root=nowhere"}, 2, {"cifar10", "nowhere", "https://", "data=synthetic"});
+}
+
+TEST_F(BadInput, ValuesOutsideTheirRange) {
+    refuses(small({"trainer.precision=fp17"}), 2, {"fp17", "fp16", "bf16-mixed"});
+    refuses(small({"--mixed_precision", "fp17"}), 2, {"fp17"});
+    refuses(small({"--amp_opt_level", "O7"}), 2, {"O7", "O1"});
+    refuses(small({"trainer.gradient_clip_val=-1"}), 2, {"gradient_clip_val", "at least 0"});
+    refuses(small({"--threads", "many"}), 2, {"threads", "integer"});
+    refuses(small({"data.batch_size=100000"}), 2, {"100000", "160 samples"});
+}
+
+TEST_F(BadInput, PrecisionsAndDevicesThatAreNotHere) {
+    refuses(small({"--mixed_precision", "fp8", "--device", "cpu"}), 2, {"fp8-mixed", "bf16-mixed"});
+    refuses(small({"trainer.precision=tf32", "--device", "cpu"}), 2, {"tf32", "32-true"});
+    refuses(small({"--device", "tpu"}), 2, {"tpu", "cpu"});
+}
+
+TEST_F(BadInput, ResumeOfWhatIsNoRun) {
+    refuses({"train", "--resume", "runs/none"}, 2, {"runs/none", "no such folder"});
+    std::filesystem::create_directories(folder_ / "empty");
+    refuses({"train", "--resume", "empty"}, 2, {"no config.yaml"});
+    refuses({"train", "synthetic", "--resume", "empty"}, 2, {"--resume", "'synthetic'"});
+}
+
+TEST_F(BadInput, CheckpointOfAnotherModelLeavesItUntouched) {
+    ASSERT_EQ(invar(small()).code, 0);
+    const std::string before = slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors");
+    refuses({"train", "--resume", "runs/run", "model.hidden=[12]", "trainer.max_epochs=2"}, 1,
+            {"step_00000010.safetensors", "shape"});
+    refuses({"eval", "runs/run", "model.hidden=[12]"}, 1, {"step_00000010.safetensors", "another model"});
+    EXPECT_EQ(slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors"), before);
+    EXPECT_EQ(invar({"eval", "runs/run"}).code, 0);
+}
+
+TEST_F(BadInput, OutputFolderThatCannotBeMade) {
+    refuses(small({"output_dir=/proc/x", "--quiet"}), 1, {"/proc/x"});
+    std::ofstream(folder_ / "file") << "x";
+    refuses(small({"output_dir=file", "--quiet"}), 1, {"file"});
+}
+
+TEST_F(BadInput, StandardOutputThatIsFull) {
+    const std::string command = INVAR_BINARY_DIR "/bin/invar formats > /dev/full 2> " + (folder_ / "err").string();
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+    EXPECT_TRUE(has(slurp(folder_ / "err"), "invar: error:"));
+}
+
+TEST_F(BadInput, InitialWeightsThatAreMissingOrTruncated) {
+    refuses(small({"init_from=none.safetensors"}), 1, {"none.safetensors"});
+    ASSERT_EQ(invar(small({"w.safetensors"}, {"init"})).code, 0);
+    std::filesystem::resize_file(folder_ / "w.safetensors", std::filesystem::file_size(folder_ / "w.safetensors") - 7);
+    refuses(small({"init_from=w.safetensors"}), 1, {"w.safetensors"});
+    refuses(small({"w.safetensors"}, {"eval"}), 1, {"w.safetensors"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"))
+        << "nothing is written before the weights are known to be good";
+}
+
+TEST_F(BadInput, OtherCommands) {
+    refuses({"eval"}, 2, {"invar eval runs/"});
+    refuses({"eval", "none"}, 2, {"none"});
+    refuses({"init", "mnist_mlp"}, 2, {".safetensors"});
+    refuses({"ops", "--class", "lwo"}, 2, {"did you mean 'low'?"});
+    refuses({"completion", "tcsh"}, 2, {"tcsh", "bash"});
+    refuses({"completion"}, 2, {"shell"});
+}
+
+TEST_F(BadInput, ControlCharactersDoNotReachTheTerminal) {
+    const Result result = invar({"tr\x1b[31m\nain"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_FALSE(has(result.error(), "\x1b"));
+}
+
+}  // namespace
+}  // namespace invar::cli

@@ -1,0 +1,143 @@
+// The smaller commands, help and completion.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+class Commands : public CliTest {
+  protected:
+    static std::vector<nlohmann::json> json_lines(const std::string& text) {
+        std::vector<nlohmann::json> all;
+        std::istringstream in(text);
+        for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+        return all;
+    }
+};
+
+TEST_F(Commands, HelpEverywhereShowsAnExample) {
+    for (const char* command : {"train", "validate", "init", "eval", "formats", "ops", "bench", "completion"}) {
+        const Result help = invar({command, "--help"});
+        EXPECT_EQ(help.code, 0) << command;
+        EXPECT_TRUE(has(help.out, "Usage: invar " + std::string(command))) << help.out;
+        EXPECT_TRUE(has(help.out, "Example:\n") || has(help.out, "Examples:\n")) << help.out;
+        EXPECT_TRUE(has(invar({"--help"}).out, "  " + std::string(command) + " ")) << command;
+    }
+    EXPECT_EQ(invar({}).out, invar({"--help"}).out);
+    EXPECT_TRUE(invar({"--version"}).out.starts_with("invar "));
+}
+
+TEST_F(Commands, EvalMeasuresWhatTheRunMeasured) {
+    ASSERT_EQ(invar(small({"--mixed_precision", "bf16"})).code, 0);
+    const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
+    for (const char* what : {"runs/run", "runs/run/checkpoints/step_00000010.safetensors"}) {
+        const Result result = invar({"eval", what, "--json"});
+        ASSERT_EQ(result.code, 0) << result.err;
+        const auto line = json_lines(result.out).at(0);
+        EXPECT_EQ(line.at("loss"), summary.at("val_loss")) << what;
+        EXPECT_EQ(line.at("accuracy"), summary.at("val_accuracy")) << what;
+        EXPECT_EQ(line.at("precision"), "bf16-mixed");
+    }
+    EXPECT_EQ(json_lines(invar({"eval", "runs/run", "--json", "trainer.precision=32-true"}).out).at(0).at("precision"),
+              "32-true");
+    EXPECT_TRUE(has(invar({"eval", "runs/run"}).out, "accuracy"));
+}
+
+TEST_F(Commands, EvalTakesPlainWeightsWithAConfiguration) {
+    ASSERT_EQ(invar(small({"w.safetensors"}, {"init"})).code, 0);
+    const Result result = invar(small({"w.safetensors", "--json"}, {"eval"}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(json_lines(result.out).at(0).at("samples"), 32);
+}
+
+TEST_F(Commands, InitDoesNotReplaceAFileUnasked) {
+    ASSERT_EQ(invar(small({"w.safetensors"}, {"init"})).code, 0);
+    const std::string before = slurp(folder_ / "w.safetensors");
+    EXPECT_EQ(invar(small({"w.safetensors", "seed=9"}, {"init"})).code, 2);
+    EXPECT_EQ(slurp(folder_ / "w.safetensors"), before);
+    EXPECT_EQ(invar(small({"w.safetensors", "seed=9", "--force"}, {"init"})).code, 0);
+    EXPECT_NE(slurp(folder_ / "w.safetensors"), before);
+}
+
+TEST_F(Commands, FormatsKnowTheirNumbers) {
+    const std::vector<nlohmann::json> formats = json_lines(invar({"formats", "--json"}).out);
+    ASSERT_EQ(formats.size(), 7u);
+    for (const auto& format : formats) {
+        if (format.at("format") == "f16") {
+            EXPECT_EQ(format.at("max"), 65504.0);
+        }
+        if (format.at("format") == "f8e4m3") {
+            EXPECT_EQ(format.at("max"), 448.0);
+        }
+        if (format.at("format") == "tf32") {
+            EXPECT_EQ(format.at("mantissa_bits"), 10);
+        }
+    }
+    const std::string table = invar({"formats"}).out;
+    for (const char* name : {"f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2"})
+        EXPECT_TRUE(has(table, name)) << name;
+}
+
+TEST_F(Commands, OpsAreListedByClass) {
+    const std::vector<nlohmann::json> low = json_lines(invar({"ops", "--json", "--class", "low"}).out);
+    const auto names = [&](const std::string& name) {
+        return std::any_of(low.begin(), low.end(), [&](const nlohmann::json& op) { return op.at("op") == name; });
+    };
+    EXPECT_TRUE(names("matmul") && names("conv2d") && names("linear"));
+    EXPECT_FALSE(names("softmax"));
+    EXPECT_GT(json_lines(invar({"ops", "--json"}).out).size(), low.size());
+    EXPECT_TRUE(has(invar({"ops"}).out, "softmax"));
+}
+
+TEST_F(Commands, CompletionScriptsAreWhole) {
+    for (const char* shell : {"bash", "zsh", "fish"}) {
+        const Result script = invar({"completion", shell});
+        ASSERT_EQ(script.code, 0) << script.err;
+        for (const char* word :
+             {"validate", "mixed_precision", "mnist_convnet", "trainer=fp16_safe", "trainer.max_epochs="})
+            EXPECT_TRUE(has(script.out, word)) << shell << ": " << word;
+    }
+    const std::string file = (folder_ / "completion.bash").string();
+    std::ofstream(file) << invar({"completion", "bash"}).out;
+    EXPECT_EQ(std::system(("bash -n " + file).c_str()), 0);
+}
+
+TEST_F(Commands, BashCompletesCommandsFlagsAndKeys) {
+    const std::string file = (folder_ / "completion.bash").string();
+    std::ofstream(file) << invar({"completion", "bash"}).out;
+    const auto completed = [&](const std::string& line) {
+        std::istringstream in(line);
+        std::vector<std::string> words;
+        for (std::string word; in >> word;) words.push_back(word);
+        if (line.ends_with(' ')) words.emplace_back();
+        const std::string command = "bash -c 'source " + file + "; COMP_LINE=\"" + line +
+                                    "\"; COMP_POINT=" + std::to_string(line.size()) + "; COMP_WORDS=(" +
+                                    [&] {
+                                        std::string list;
+                                        for (const std::string& word : words) list += "\"" + word + "\" ";
+                                        return list;
+                                    }() +
+                                    "); COMP_CWORD=" + std::to_string(words.size() - 1) +
+                                    "; _invar 2>/dev/null; printf \"%s\\n\" \"${COMPREPLY[@]}\"' > " +
+                                    (folder_ / "words").string();
+        EXPECT_EQ(std::system(command.c_str()), 0) << command;
+        return slurp(folder_ / "words");
+    };
+    EXPECT_TRUE(has(completed("invar tr"), "train\n"));
+    EXPECT_TRUE(has(completed("invar train --mixed"), "--mixed_precision\n"));
+    EXPECT_TRUE(has(completed("invar train mnist_m"), "mnist_mlp\n"));
+    EXPECT_TRUE(has(completed("invar train trainer.max_e"), "trainer.max_epochs=\n"));
+    EXPECT_FALSE(has(completed("invar formats "), "mnist_mlp"));
+}
+
+TEST_F(Commands, ConfigurationFoldersAreFoundWhereTheyAreSaidToBe) {
+    std::filesystem::create_directories(folder_ / "configs/experiment");
+    std::ofstream(folder_ / "configs/experiment/mine.yaml") << "exp_name: mine\ndefaults:\n  - trainer: fp16_safe\n";
+    const Result result = invar({"train", "mine", "--print-config"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(has(result.out, "exp_name: mine") && has(result.out, "16-mixed")) << result.out;
+}
+
+}  // namespace
+}  // namespace invar::cli

@@ -1,0 +1,134 @@
+// What the tests of cli/ share: the real program run in a folder of its own, its output, and its exit code.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace invar::cli {
+
+inline bool has(std::string_view text, std::string_view part) {
+    return text.find(part) != text.npos;
+}
+
+inline std::string slurp(const std::filesystem::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+}
+
+struct Result {
+    int code = -1;  // 128 + the signal where one ended it
+    std::string out, err;
+    // The one line on standard error, without "invar: error: ".
+    std::string error() const {
+        constexpr std::string_view kStart = "invar: error: ";
+        EXPECT_TRUE(err.starts_with(kStart)) << err;
+        EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+        return err.size() > kStart.size() ? err.substr(kStart.size()) : "";
+    }
+};
+
+// A folder to run the program in; it goes away with the test.
+class CliTest : public ::testing::Test {
+  protected:
+    CliTest() {
+        std::string name = (std::filesystem::temp_directory_path() / "invar_cli_XXXXXX").string();
+        folder_ = ::mkdtemp(name.data());
+    }
+    ~CliTest() override {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    }
+    std::filesystem::path operator/(std::string_view name) const { return folder_ / name; }
+
+    using Words = std::vector<std::string>;
+    // A small run on made-up data: 10 steps of an mlp.
+    static Words small(const Words& more = {}, const Words& before = {"train"}) {
+        Words words = before;
+        for (const char* word :
+             {"data=synthetic", "data.size=160", "data.height=6", "data.width=6", "data.batch_size=16", "model=mlp",
+              "model.hidden=[8]", "trainer.log_every_n_steps=1", "data.num_workers=0", "trainer.threads=1"})
+            words.emplace_back(word);
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
+
+    Result invar(const Words& words, const std::string& in = "") const {
+        const pid_t child = start(words, in);
+        return finish(child, in);
+    }
+    // Starts it with its output going to files of the folder.
+    pid_t start(const Words& words, const std::string& in = "") const {
+        const std::filesystem::path home = folder_ / in;
+        std::filesystem::create_directories(home);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            if (::chdir(home.c_str()) != 0) ::_exit(99);
+            if (::freopen(".out", "w", stdout) == nullptr || ::freopen(".err", "w", stderr) == nullptr) ::_exit(99);
+            execute(words);
+        }
+        return child;
+    }
+    Result finish(pid_t child, const std::string& in = "") const {
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        return {exit_code(status), slurp(folder_ / in / ".out"), slurp(folder_ / in / ".err")};
+    }
+    // With a terminal of so many columns; everything it showed is in `out`.
+    Result on_terminal(const Words& words, unsigned short columns = 120) const {
+        winsize size{40, columns, 0, 0};
+        int terminal = -1;
+        const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
+        if (child == 0) {
+            ::setenv("TERM", "xterm", 1);
+            if (::chdir(folder_.c_str()) != 0) ::_exit(99);
+            execute(words);
+        }
+        Result result;
+        char buffer[4096];
+        for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof buffer)) > 0;)
+            result.out.append(buffer, std::size_t(n));
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        ::close(terminal);
+        result.code = exit_code(status);
+        return result;
+    }
+
+    std::vector<std::string> lines(const std::filesystem::path& file) const {
+        std::vector<std::string> all;
+        std::ifstream in(folder_ / file);
+        for (std::string line; std::getline(in, line);) all.push_back(line);
+        return all;
+    }
+
+    std::filesystem::path folder_;
+
+  private:
+    [[noreturn]] static void execute(Words words) {
+        ::unsetenv("INVAR_CONFIG_DIR");
+        ::unsetenv("NO_COLOR");
+        std::string program = INVAR_BINARY_DIR "/bin/invar";
+        std::vector<char*> argv = {program.data()};
+        for (std::string& word : words) argv.push_back(word.data());
+        argv.push_back(nullptr);
+        ::execv(program.c_str(), argv.data());
+        ::_exit(98);
+    }
+    static int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+};
+
+}  // namespace invar::cli

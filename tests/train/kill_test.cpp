@@ -1,0 +1,176 @@
+// Runs that die: kill -9 at random moments, and a disk that is full. The dying runs are processes of their own, started
+// afresh (threads do not survive a fork): this program again, told by an environment variable what to do.
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "invar/core/error.h"
+#include "tests/train/scratch_run.h"
+
+namespace invar {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOutput = "INVAR_TEST_DYING_RUN";      // where the run of this process belongs
+constexpr const char* kFileLimit = "INVAR_TEST_FILE_LIMIT";  // no file may become larger
+constexpr const char* kEpochs = "INVAR_TEST_EPOCHS";
+constexpr int kIoError = 42, kOtherError = 43;
+
+Config dying_config(const fs::path& output) {
+    Config config = small_config(output);
+    config.trainer.precision = "16-mixed";
+    config.trainer.accumulate_grad_batches = 2;
+    config.trainer.max_epochs = std::getenv(kEpochs) ? std::atoi(std::getenv(kEpochs)) : 60;  // of five steps
+    config.trainer.checkpoint_every_n_steps = 3;
+    config.trainer.limit_val_batches = BatchCount::of(1);
+    config.scaler.init_scale = 0x1p24;
+    config.scaler.growth_interval = 20;
+    return config;
+}
+
+// Begins the run, or goes on with it where there is one.
+int train_here(const fs::path& output) {
+    if (const char* limit = std::getenv(kFileLimit)) {
+        std::signal(SIGXFSZ, SIG_IGN);
+        const rlim_t bytes = rlim_t(std::atoll(limit));
+        const rlimit both{bytes, bytes};
+        ::setrlimit(RLIMIT_FSIZE, &both);
+    }
+    try {
+        const fs::path folder = output / "run";
+        Observer nobody;
+        Trainer trainer(dying_config(output), fs::exists(folder) ? std::optional(folder) : std::nullopt);
+        trainer.run(nobody);
+        return 0;
+    } catch (const IoError&) {
+        return kIoError;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "the child says: %s\n", error.what());
+        return kOtherError;
+    }
+}
+
+class ChildMode : public testing::Environment {
+    void SetUp() override {
+        if (const char* output = std::getenv(kOutput)) ::_exit(train_here(output));
+    }
+};
+const auto* const kChildMode = testing::AddGlobalTestEnvironment(new ChildMode);
+
+class Child {
+  public:
+    explicit Child(const fs::path& output, std::optional<std::size_t> file_limit = {}) {
+        std::vector<std::string> variables = {std::string(kOutput) + "=" + output.string()};
+        if (file_limit) variables.push_back(std::string(kFileLimit) + "=" + std::to_string(*file_limit));
+        for (char** variable = environ; *variable; ++variable) variables.emplace_back(*variable);
+        std::vector<char*> environment;
+        for (std::string& variable : variables) environment.push_back(variable.data());
+        environment.push_back(nullptr);
+        std::string name = "test_train", filter = "--gtest_filter=Dying.*", quiet = "--gtest_brief=1";
+        char* arguments[] = {name.data(), filter.data(), quiet.data(), nullptr};
+        EXPECT_EQ(::posix_spawn(&id_, "/proc/self/exe", nullptr, nullptr, arguments, environment.data()), 0);
+    }
+    bool running() {
+        if (!done_) done_ = ::waitpid(id_, &status_, WNOHANG) == id_;
+        return !done_;
+    }
+    void kill() {
+        if (running()) ::kill(id_, SIGKILL);
+        wait();
+    }
+    int wait() {
+        if (!done_) ::waitpid(id_, &status_, 0);
+        done_ = true;
+        return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
+    }
+    bool killed() const { return done_ && WIFSIGNALED(status_); }
+
+  private:
+    pid_t id_ = -1;
+    int status_ = 0;
+    bool done_ = false;
+};
+
+// Both runs lie under the same name, so that the configuration inside the checkpoint is the same too.
+struct Undisturbed {
+    explicit Undisturbed(const fs::path& output) {
+        EXPECT_EQ(Child(output).wait(), 0);
+        fs::rename(output / "run", output / "undisturbed");
+        folder = output / "undisturbed";
+    }
+    fs::path folder;
+};
+
+void expect_same_end(const fs::path& run, const fs::path& undisturbed) {
+    ASSERT_EQ(last_checkpoint(run).filename(), last_checkpoint(undisturbed).filename());
+    EXPECT_EQ(file_bytes(last_checkpoint(run)), file_bytes(last_checkpoint(undisturbed)));
+    const auto ours = read_jsonl(run / "metrics.jsonl"), theirs = read_jsonl(undisturbed / "metrics.jsonl");
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i)
+        for (const char* key :
+             {"step", "epoch", "loss", "lr", "grad_norm", "scale", "skipped", "val_loss", "val_accuracy"})
+            ASSERT_EQ(ours[i].value(key, nlohmann::json()), theirs[i].value(key, nlohmann::json()))
+                << "line " << i << " " << key;
+}
+
+std::uintmax_t size_of_metrics(const fs::path& run) {
+    std::error_code none;
+    const std::uintmax_t size = fs::file_size(run / "metrics.jsonl", none);
+    return none ? 0 : size;
+}
+
+TEST(Dying, ByKillNineAtAnyMomentLosesNothing) {
+    ::unsetenv(kEpochs);
+    const ScratchFolder scratch;
+    const Undisturbed undisturbed(scratch.path());
+    const fs::path run = scratch.path() / "run";
+    std::mt19937 random(std::random_device{}());
+    int kills = 0;
+    for (int attempt = 0; attempt < 20 && kills < 9; ++attempt) {
+        Child child(scratch.path());
+        if (attempt % 3 == 0) {  // while it starts, or soon after
+            ::usleep(useconds_t(random() % 120000));
+        } else {  // some logged steps later, at any point of a step or of a checkpoint
+            const std::uintmax_t enough = size_of_metrics(run) + 400 * (4 + random() % 20);
+            while (child.running() && size_of_metrics(run) < enough) ::usleep(500);
+            ::usleep(useconds_t(random() % 4000));
+        }
+        child.kill();
+        kills += child.killed();
+    }
+    EXPECT_GE(kills, 6) << "the runs ended before they could be killed";
+    ASSERT_EQ(Child(scratch.path()).wait(), 0);
+    expect_same_end(run, undisturbed.folder);
+}
+
+TEST(Dying, OfAFullDiskIsAnErrorAndKeepsEarlierCheckpoints) {
+    ::setenv(kEpochs, "10", 1);
+    const ScratchFolder scratch;
+    const Undisturbed undisturbed(scratch.path());
+    const fs::path run = scratch.path() / "run";
+    {
+        Child child(scratch.path());
+        while (child.running() && size_of_metrics(run) < 3000) ::usleep(500);
+        child.kill();
+    }
+    const auto before = all_files(run / "checkpoints");
+    ASSERT_FALSE(before.empty());
+    const std::size_t needed = before.rbegin()->second.size();
+    EXPECT_EQ(Child(scratch.path(), needed - 1000).wait(), kIoError);
+    const auto after = all_files(run / "checkpoints");
+    for (const auto& [name, bytes] : after) EXPECT_TRUE(before.contains(name) && before.at(name) == bytes) << name;
+    EXPECT_TRUE(after.contains(last_checkpoint(run).filename().string()));
+    ASSERT_EQ(Child(scratch.path()).wait(), 0);
+    expect_same_end(run, undisturbed.folder);
+}
+
+}  // namespace
+}  // namespace invar

@@ -1,0 +1,92 @@
+// What the tests of training share: a small run on synthetic data in a folder of its own, and files as bytes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "invar/train/trainer.h"
+
+namespace invar {
+
+class ScratchFolder {
+  public:
+    ScratchFolder() {
+        std::string name = (std::filesystem::temp_directory_path() / "invar_train_XXXXXX").string();
+        path_ = ::mkdtemp(name.data());
+    }
+    ~ScratchFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+// Ten batches of 16 an epoch, the last one of 6; two epochs.
+inline Config small_config(const std::filesystem::path& output) {
+    Config config;
+    config.output_dir = output.string();
+    config.seed = 5;
+    config.trainer.max_epochs = 2;
+    config.trainer.log_every_n_steps = 1;
+    config.trainer.threads = 1;
+    config.trainer.device = "cpu";
+    config.model.name = "mlp";
+    config.model.hidden = {12};
+    config.model.dropout = 0.25;
+    config.model.classes = 4;
+    config.data.name = "synthetic";
+    config.data.size = 150;
+    config.data.height = 6, config.data.width = 5, config.data.channels = 2, config.data.classes = 4;
+    config.data.batch_size = 16;
+    config.data.num_workers = 1;
+    config.logger.tensorboard = false;
+    return config;
+}
+
+inline std::string file_bytes(const std::filesystem::path& path) {
+    std::ostringstream bytes;
+    bytes << std::ifstream(path, std::ios::binary).rdbuf();
+    return bytes.str();
+}
+
+// Every file below a folder by its relative path.
+inline std::map<std::string, std::string> all_files(const std::filesystem::path& folder) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+        if (entry.is_regular_file())
+            files[std::filesystem::relative(entry.path(), folder).string()] = file_bytes(entry.path());
+    return files;
+}
+
+inline std::filesystem::path last_checkpoint(const std::filesystem::path& run) {
+    std::filesystem::path last;
+    for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
+        last = std::max(last, entry.path());
+    return last;
+}
+
+// Stops the run after a step; takes down what it was told.
+struct Stopper : Observer {
+    explicit Stopper(std::int64_t stop_after = -1) : stop_after_(stop_after) {}
+    void ticked(const Progress& progress, std::int64_t) override {
+        if (progress.step == stop_after_) Trainer::request_stop();
+    }
+    void stepped(const StepMetrics& m) override { steps.push_back(m); }
+    void noted(const std::string& note) override { notes.push_back(note); }
+    std::vector<StepMetrics> steps;
+    std::vector<std::string> notes;
+
+  private:
+    std::int64_t stop_after_;
+};
+
+}  // namespace invar
