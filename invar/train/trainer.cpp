@@ -123,8 +123,8 @@ void Trainer::train_epoch(Observer& observer) {
         if (epoch_ended || (every > 0 && progress_.step % every == 0)) save();
         if (validation_due()) validate(observer);
         if (epoch_ended) return;
-        }
     }
+}
 
 // Where the run stands says it all, so that a resumed run validates where the other one did. The last one is run()'s.
 bool Trainer::validation_due() const {
