@@ -23,7 +23,7 @@ struct LoaderOptions {
     int prefetch = 4;         // batches being read or waiting, at most
     std::int64_t limit = -1;  // batches an epoch, at most; negative: all
     std::uint64_t seed = 0;
-    Device device;  // where next() puts the batches
+    Device device{};  // where next() puts the batches
 };
 
 // The order of `size` samples in an epoch.
