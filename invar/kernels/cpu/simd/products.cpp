@@ -74,8 +74,11 @@ void multiply(const View& a, const View& b, const View& out, float beta) {
                        beta, out.as<float>() + i * out.stride[0], result.leading});
 }
 
-// How much widened data is worked on at a time: what stays in the cache between being widened and being used.
-constexpr std::int64_t kPanelBytes = std::int64_t(2) << 20;
+// How much of a right operand is widened at a time: it stays in the shared cache until it is used, and the left operand
+// is packed but a few times.
+constexpr std::int64_t kPanelBytes = std::int64_t(8) << 20;
+// How much of the images each thread widens at a time.
+constexpr std::int64_t kChunkBytes = std::int64_t(2) << 20;
 
 // Positions [begin, begin + count) of one dimension.
 View part_of(const View& view, int dim, std::int64_t begin, std::int64_t count) {
@@ -109,9 +112,7 @@ template <class F>
 void for_image_chunks(const ConvSpec& spec, F&& f) {
     const std::int64_t image_bytes =
         (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
-    // A multiple of the threads, which divide a chunk by images.
-    const std::int64_t share = std::max<std::int64_t>(2 * kPanelBytes / image_bytes / threads(), 1);
-    const std::int64_t images = std::min(share * threads(), spec.batch);
+    const std::int64_t images = std::min(std::max<std::int64_t>(kChunkBytes / image_bytes, 1) * threads(), spec.batch);
     for (std::int64_t first = 0; first < spec.batch; first += images) {
         ConvSpec chunk = spec;
         chunk.batch = std::min(images, spec.batch - first);
