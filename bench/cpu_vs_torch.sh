@@ -25,7 +25,7 @@ trap 'rm -f "$results"' EXIT
 invar() { # work, then the configuration
     work=$1
     shift
-    "$INVAR" bench "$@" trainer.gradient_clip_val=1.0 optimizer=adam optimizer.lr=1e-3 --threads "$THREADS" \
+    "$INVAR" bench "$@" trainer.gradient_clip_val=1.0 optimizer=adam optimizer.lr=1e-3 --device cpu --threads "$THREADS" \
         --steps "$STEPS" --json | sed "s/^{/{\"side\": \"invar\", \"work\": \"$work\", /" >>"$results"
 }
 torch() { # work, precision, steps

@@ -9,7 +9,7 @@
 #   WHAT=losses MODELS=mlp bench/torch_parity.sh
 #
 # INVAR (build/bin/invar), PYTHON (/usr/bin/python3, with torch and numpy), THREADS (all cores), MODELS, WHAT,
-# DATA (the folder of the IDX files; /usr/share/datasets/fashion-mnist, package dataset-fashion-mnist).
+# SEED (0; of the initial weights), DEVICE (cpu), DATA (the folder of the IDX files; /usr/share/datasets/fashion-mnist, package dataset-fashion-mnist).
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 INVAR=${INVAR:-$root/build/bin/invar}
@@ -18,6 +18,8 @@ THREADS=${THREADS:-$(nproc)}
 MODELS=${MODELS:-mlp convnet}
 WHAT=${WHAT:-losses accuracy dropout}
 DATA=${DATA:-/usr/share/datasets/fashion-mnist}
+DEVICE=${DEVICE:-cpu}
+SEED=${SEED:-0}
 export OMP_NUM_THREADS="$THREADS"
 
 [ -x "$INVAR" ] || { echo "torch_parity.sh: $INVAR is not there; build it (ninja -C build invar_program) or set INVAR" >&2; exit 2; }
@@ -33,7 +35,7 @@ train() { # name, then the configuration
     shift
     "$INVAR" train "$@" data=fashion_mnist data.root="$DATA" data.batch_size=128 data.shuffle=false init_from="$weights" \
         optimizer=adam optimizer.lr=1e-3 trainer.gradient_clip_val=1.0 trainer.max_epochs=1 output_dir="$work" \
-        exp_name="$name" --threads "$THREADS" --quiet >/dev/null
+        exp_name="$name" --device "$DEVICE" --threads "$THREADS" --quiet >/dev/null
 }
 peer() { "$PYTHON" "$root/bench/torch_parity.py" "$@" --data "$DATA" --threads "$THREADS" || failed=1; }
 epochs() { # model, title, the option for the peer, then keys
@@ -50,7 +52,7 @@ epochs() { # model, title, the option for the peer, then keys
 cd "$root"
 for model in $MODELS; do
     weights=$work/$model.safetensors
-    "$INVAR" init "$weights" model="$model" data=fashion_mnist seed=1 >/dev/null
+    "$INVAR" init "$weights" model="$model" data=fashion_mnist seed="$SEED" >/dev/null
     for what in $WHAT; do
         case $what in
         losses)

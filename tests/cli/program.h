@@ -87,6 +87,14 @@ class CliTest : public ::testing::Test {
         ::waitpid(child, &status, 0);
         return {exit_code(status), slurp(folder_ / in / ".out"), slurp(folder_ / in / ".err")};
     }
+    // Whether this system lends pseudo-terminals; a bare chroot does not.
+    static bool lends_terminals() {
+        int ours = -1, theirs = -1;
+        if (::openpty(&ours, &theirs, nullptr, nullptr, nullptr) != 0) return false;
+        ::close(ours);
+        ::close(theirs);
+        return true;
+    }
     // With a terminal of so many columns; everything it showed is in `out`.
     Result on_terminal(const Words& words, unsigned short columns = 120) const {
         winsize size{40, columns, 0, 0};
