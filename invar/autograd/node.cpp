@@ -98,6 +98,12 @@ std::shared_ptr<Node> gradient_edge(const Tensor& tensor) {
 }
 
 Tensors Accumulator::backward(const Tensor& gradient) {
+    if (leaf_.grad_forgotten()) {
+        const Tensor held = leaf_.grad_to_overwrite();
+        kernels_for(held.device()).copy(gradient.view(), held.view());
+        held.bump_version();
+        return {};
+    }
     const Tensor held = leaf_.grad();
     if (held) {
         add_into(gradient, held);

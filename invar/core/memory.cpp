@@ -49,6 +49,7 @@ class CachingAllocator {
         free_.emplace(held, data);
     }
 
+    void zero(void* data, std::size_t bytes) { raw_->zero(data, bytes); }
     // Not under the lock: it may wait for the device.
     void copy_to_host(void* host, const void* data, std::size_t bytes) { raw_->copy_to_host(host, data, bytes); }
 
@@ -178,6 +179,9 @@ void set_device_loader(void (*load)(Device)) {
     device_loader = load;
 }
 
+void set_zero(Device device, void* data, std::size_t bytes) {
+    if (bytes > 0) allocator_of(device).zero(data, bytes);
+}
 void copy_to_host(Device device, void* host, const void* data, std::size_t bytes) {
     if (bytes > 0) allocator_of(device).copy_to_host(host, data, bytes);
 }

@@ -71,10 +71,12 @@ class RawMemory {
     virtual ~RawMemory() = default;
     virtual void* allocate(std::size_t bytes) = 0;  // nullptr when there is no more
     virtual void free(void* data, std::size_t bytes) = 0;
+    virtual void zero(void* data, std::size_t bytes) { std::memset(data, 0, bytes); }  // in order with its kernels
     // Waits for the device, where its memory is not the host's own.
     virtual void copy_to_host(void* host, const void* data, std::size_t bytes) { std::memcpy(host, data, bytes); }
 };
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory);
+void set_zero(Device device, void* data, std::size_t bytes);
 void copy_to_host(Device device, void* host, const void* data, std::size_t bytes);
 
 }  // namespace invar

@@ -19,6 +19,7 @@ struct TensorImpl {
     std::shared_ptr<Node> node;
     std::weak_ptr<Node> accumulator;
     Tensor grad;
+    bool grad_forgotten = false;
     Tensor shadow;
 };
 
@@ -221,10 +222,26 @@ bool Tensor::is_leaf() const {
     return impl().node == nullptr;
 }
 Tensor Tensor::grad() const {
+    if (impl().grad_forgotten) {
+        const Tensor grad = grad_to_overwrite();
+        set_zero(grad.device(), grad.raw(), grad.bytes());
+    }
     return impl().grad;
 }
 void Tensor::set_grad(Tensor grad) const {
     impl().grad = std::move(grad);
+    impl().grad_forgotten = false;
+}
+void Tensor::forget_grad() const {
+    impl().grad_forgotten = impl().grad.defined() && impl().grad.is_contiguous();
+    if (impl().grad.defined() && !impl().grad_forgotten) fail("forget_grad: the gradient of {} is not dense", str());
+}
+bool Tensor::grad_forgotten() const {
+    return impl().grad_forgotten;
+}
+Tensor Tensor::grad_to_overwrite() const {
+    impl().grad_forgotten = false;
+    return impl().grad;
 }
 const std::shared_ptr<Node>& Tensor::node() const {
     return impl().node;

@@ -76,6 +76,10 @@ class Tensor {
     bool is_leaf() const;
     Tensor grad() const;
     void set_grad(Tensor grad) const;
+    // Starts the gradient anew without touching it: grad() reads zeros, and whoever adds first may overwrite instead.
+    void forget_grad() const;
+    bool grad_forgotten() const;
+    Tensor grad_to_overwrite() const;           // the memory as it is; the caller writes all of it
     const std::shared_ptr<Node>& node() const;  // what made this tensor
     void set_node(std::shared_ptr<Node> node) const;
     // Leaves: the node that adds into grad(), kept so that all uses of the leaf share it.

@@ -56,13 +56,19 @@ class Kernels {
     // --- products ---
     // out[b] = a[b] b[b] (+ bias over the last dimension) (+ out[b]); rank-3 views, any strides of which one is 1.
     virtual void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) = 0;
+    // The same with an epilogue, and an activation's gradient with that of the bias before it (gb may be absent).
+    // A device that has no better way does them in steps.
+    virtual void matmul_with(const Epilogue& epilogue, const View& a, const View& b, const View& out, bool accumulate);
+    virtual void activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
+                                     const View& gb, bool accumulate);
     virtual void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) = 0;
-    // Gradients that are absent are not computed; gw and gb are added into when `accumulate`.
+    // Gradients that are absent are not computed; gw and gb are added into when `accumulate`. y is the forward result,
+    // for a convolution with an activation.
     virtual void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
-                               const View& gw, const View& gb, bool accumulate) = 0;
+                               const View& gw, const View& gb, bool accumulate, const View& y = {}) = 0;
 
     // --- windows ---
-    virtual void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) = 0;  // winners i32
+    virtual void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) = 0;
     virtual void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx) = 0;
     virtual void avg_pool(const PoolSpec& spec, const View& x, const View& y) = 0;
     virtual void avg_pool_backward(const PoolSpec& spec, const View& gy, const View& gx) = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "invar/core/dtype.h"
+#include "invar/core/view.h"
 
 namespace invar {
 
@@ -12,6 +13,17 @@ struct Span3 {
     std::int64_t outer = 1;
     std::int64_t n = 1;
     std::int64_t inner = 1;
+};
+
+// What a product or convolution may apply to its result on the way out. Of ReLU backward needs the result alone.
+enum class Activation : std::int64_t { none, relu, gelu_tanh };
+
+// What a product does beside multiplying; each part may be absent.
+struct Epilogue {
+    View bias;                                 // added along the last dimension ...
+    Activation activation = Activation::none;  // ... then this is applied
+    View before;    // receives the values before the activation, which gelu's derivative needs
+    View row_sums;  // f32 [m]: the sums over the inner dimension of a, for an a whose transpose is dense
 };
 
 // A 2-d convolution: x [batch, in_h, in_w, in_c], w [out_c, k_h, k_w, in_c / groups], y [batch, out_h, out_w, out_c].
@@ -23,8 +35,14 @@ struct ConvSpec {
     std::int64_t pad_h, pad_w;
     std::int64_t dilation_h, dilation_w;
     std::int64_t groups;
+    Activation activation = Activation::none;  // none or relu
     bool operator==(const ConvSpec&) const = default;
 };
+
+inline ConvSpec without_activation(ConvSpec spec) {
+    spec.activation = Activation::none;
+    return spec;
+}
 
 // Windows over [batch, in_h, in_w, channels]. Adaptive windows divide the input evenly among the outputs.
 struct PoolSpec {
@@ -34,6 +52,22 @@ struct PoolSpec {
     std::int64_t stride_h, stride_w;
     std::int64_t pad_h, pad_w;
     bool adaptive;
+    bool relu = false;  // of a max pool: applied to its result
+
+    // Winners are places in their window, in a byte, where that holds them; else places in the image.
+    Dtype winners() const { return !adaptive && k_h * k_w <= kNoWinner ? Dtype::u8 : Dtype::i32; }
+    // Noted where ReLU let nothing through.
+    static constexpr std::uint8_t kNoWinner = 255;
+    template <class W>
+    static INVAR_HD constexpr W no_winner() {
+        return sizeof(W) == 1 ? W(kNoWinner) : W(-1);
+    }
+    // What output (oh, ow) notes when the input at (h, w) wins.
+    INVAR_HD std::int32_t winner(Dtype winners, std::int64_t oh, std::int64_t ow, std::int64_t h,
+                                 std::int64_t w) const {
+        if (winners == Dtype::i32) return std::int32_t(h * in_w + w);
+        return std::int32_t((h + pad_h - oh * stride_h) * k_w + w + pad_w - ow * stride_w);
+    }
 
     struct Range {
         std::int64_t begin, end;  // clipped to the input

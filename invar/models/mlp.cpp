@@ -13,7 +13,8 @@ std::unique_ptr<Module> make_mlp(const ModelOptions& options) {
     ImageShape image{options.height, options.width, options.channels};
     for (const std::int64_t width : options.hidden) {
         check<UsageError>(width > 0, "model.hidden: a layer of width {} cannot be", width);
-        model->then(std::make_unique<Linear>(in, width, true, image)).then(std::make_unique<Relu>());
+        model->then(std::make_unique<Linear>(in, width, true, image, Activation::relu));
+        model->then(std::make_unique<Identity>());  // where nn.Sequential has its ReLU
         if (options.dropout > 0) model->then(std::make_unique<Dropout>(options.dropout));
         in = width;
         image = {};

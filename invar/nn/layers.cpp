@@ -50,12 +50,13 @@ Tensor value_of(const Parameter* parameter) {
 
 }  // namespace
 
-Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape image)
-    : weight(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image))) {
+Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape image, Activation activation)
+    : weight(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image))),
+      activation_(activation) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in));
 }
 Tensor Linear::forward(const Tensor& x) {
-    return ops::linear(x, weight.value, value_of(bias));
+    return ops::linear(x, weight.value, value_of(bias), activation_);
 }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)

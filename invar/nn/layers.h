@@ -13,10 +13,14 @@ struct ImageShape {
 
 class Linear : public Module {
   public:
-    Linear(std::int64_t in, std::int64_t out, bool bias = true, ImageShape image = {});
+    Linear(std::int64_t in, std::int64_t out, bool bias = true, ImageShape image = {},
+           Activation activation = Activation::none);
     Tensor forward(const Tensor& x) override;
     Parameter& weight;
     Parameter* bias = nullptr;
+
+  private:
+    Activation activation_;
 };
 
 class Conv2d : public Module {
@@ -98,6 +102,12 @@ class Dropout : public Module {
 class Relu : public Module {
   public:
     Tensor forward(const Tensor& x) override;
+};
+
+// Keeps a place in a Sequential whose work another layer does, so that the names of those behind it stay.
+class Identity : public Module {
+  public:
+    Tensor forward(const Tensor& x) override { return x; }
 };
 
 class Gelu : public Module {

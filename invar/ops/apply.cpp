@@ -43,10 +43,13 @@ bool Context::is_weight(std::size_t i) const {
 Context::Slot Context::slot(std::size_t i, const Shape& shape, Dtype dtype, Device device) const {
     const auto* accumulator = dynamic_cast<const Accumulator*>(node_->inputs()[i].get());
     if (accumulator != nullptr) {
-        const Tensor grad = accumulator->leaf().grad();
-        if (grad && grad.dtype() == dtype && grad.shape() == shape && grad.is_contiguous()) return {grad, true};
+        const Tensor leaf = accumulator->leaf();
+        const bool first = leaf.grad_forgotten();
+        const Tensor grad = first ? leaf.grad_to_overwrite() : leaf.grad();
+        if (grad && grad.dtype() == dtype && grad.shape() == shape && grad.is_contiguous()) return {grad, !first, true};
+        if (first) leaf.forget_grad();
     }
-    return {Tensor::empty(shape, dtype, device), false};
+    return {Tensor::empty(shape, dtype, device), false, false};
 }
 
 Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype) {

@@ -31,12 +31,13 @@ class Context {
     }
 
     // Where to put the gradient of input i, an FP32 (FP64) weight gradient of this shape: straight into the leaf's
-    // gradient where it has one, adding; otherwise into a new tensor that is then handed on.
+    // gradient where it has one, adding unless it is the first; otherwise into a new tensor that is then handed on.
     struct Slot {
         Tensor tensor;
         bool accumulate = false;
+        bool in_leaf = false;
         View view() const { return tensor ? tensor.view() : View{}; }
-        Tensor result() const { return accumulate ? Tensor{} : tensor; }
+        Tensor result() const { return in_leaf ? Tensor{} : tensor; }
     };
     // Whether input i is a leaf, or the cast of one: its gradient is worth keeping in FP32.
     bool is_weight(std::size_t i) const;

@@ -37,21 +37,19 @@ struct Conv2d {
         Tensor y = Tensor::empty(output_shape(spec), x.dtype(), x.device());
         kernels_for(x.device()).conv_forward(spec, x.view(), w.view(), view_of(bias), y.view());
         ctx.save(x), ctx.save(w);
+        if (spec.activation != Activation::none) ctx.save(y);
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         const Tensor x = ctx.saved(0), w = ctx.saved(1), g = dense(gradient);
+        const Tensor y = spec.activation != Activation::none ? ctx.saved(2) : Tensor{};
         Tensor gx;
         if (ctx.needs(0)) gx = Tensor::empty_like(x);
         Context::Slot gw = weight_slot(ctx, 1, w.shape(), w), gb = weight_slot(ctx, 2, {spec.out_c}, w);
         const bool accumulate = share_accumulation(gw, gb);
         Kernels& kernels = kernels_for(g.device());
-        // A bias that learns beside a weight that does not takes the plain sum.
-        const bool alone = gb.tensor && !gw.tensor;
-        kernels.conv_backward(spec, x.view(), w.view(), g.view(), view_of(gx), gw.view(), alone ? View{} : gb.view(),
-                              accumulate);
-        if (alone)
-            kernels.sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, g.view(), gb.view(), 1.0, accumulate);
+        kernels.conv_backward(spec, x.view(), w.view(), g.view(), view_of(gx), gw.view(), gb.view(), accumulate,
+                              view_of(y));
         return {gx, gw.result(), gb.result()};
     }
 };
@@ -117,6 +115,7 @@ ConvSpec make_spec(const Tensor& w, const Conv2dOptions& o) {
     spec.pad_h = o.padding[0], spec.pad_w = o.padding[1];
     spec.dilation_h = o.dilation[0], spec.dilation_w = o.dilation[1];
     spec.groups = o.groups;
+    spec.activation = o.activation;
     return spec;
 }
 
@@ -124,6 +123,7 @@ ConvSpec make_spec(const Tensor& w, const Conv2dOptions& o) {
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& options) {
     check_arguments(Conv2d::kName, x, w, options);
+    if (options.activation == Activation::gelu_tanh) fail<UsageError>("conv2d: its activation may be relu or none");
     ConvSpec spec = make_spec(w, options);
     spec.batch = x.size(0), spec.in_h = x.size(1), spec.in_w = x.size(2), spec.in_c = x.size(3), spec.out_c = w.size(0);
     if (spec.in_c != w.size(3) * spec.groups)
@@ -147,6 +147,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
 
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& options) {
     check_arguments(ConvTranspose2d::kName, x, w, options);
+    if (options.activation != Activation::none) fail<UsageError>("conv_transpose2d: takes no activation");
     ConvSpec spec = make_spec(w, options);
     spec.batch = x.size(0), spec.out_h = x.size(1), spec.out_w = x.size(2), spec.out_c = x.size(3);
     spec.in_c = w.size(3) * spec.groups;

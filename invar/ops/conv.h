@@ -4,6 +4,7 @@
 #include <array>
 
 #include "invar/core/tensor.h"
+#include "invar/kernels/specs.h"
 
 namespace invar::ops {
 
@@ -15,6 +16,7 @@ struct Conv2dOptions {
     Pair dilation{1, 1};
     int groups = 1;
     Pair output_padding{0, 0};  // of the transposed form: rows and columns added at the far edges of the result
+    Activation activation = Activation::none;  // of conv2d: relu may be applied in the same pass
 };
 
 // x [n, h, w, in], w [out, kh, kw, in / groups], bias [out].

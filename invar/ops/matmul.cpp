@@ -95,7 +95,8 @@ struct Matmul {
 struct Linear {
     static constexpr const char* kName = "linear";
     static constexpr CastClass kCast = CastClass::low;
-    Shape x_shape;
+    Activation activation = Activation::none;
+    Shape x_shape{};
 
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor &x = in[0], &w = in[1], &bias = in[2];
@@ -106,33 +107,45 @@ struct Linear {
         const Tensor rows = matrix(dense(x), w.size(1)), weight = as_matrices(transposed(w));
         Shape shape = x_shape;
         shape[-1] = w.size(0);
-        Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-        kernels_for(x.device())
-            .matmul(rows.view(), weight.view(), view_of(bias ? dense(bias) : bias), matrix(y, w.size(0)).view(), false);
+        Tensor y = Tensor::empty(shape, x.dtype(), x.device()), before;
+        if (activation == Activation::gelu_tanh && ctx.recording()) before = Tensor::empty_like(y);
+        Epilogue epilogue{view_of(bias ? dense(bias) : bias), activation, {}, {}};
+        if (before) epilogue.before = matrix(before, w.size(0)).view();
+        kernels_for(x.device()).matmul_with(epilogue, rows.view(), weight.view(), matrix(y, w.size(0)).view(), false);
         ctx.save(rows), ctx.save(w);
+        if (activation != Activation::none) ctx.save(before ? before : y);
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         Kernels& kernels = kernels_for(gradient.device());
         const Tensor x = ctx.saved(0), w = ctx.saved(1);
-        const Tensor g = matrix(dense(gradient), w.size(0));
-        Tensors grads(3);
+        const auto slot = [&](std::size_t i, const Shape& shape) {
+            return ctx.needs(i) ? ctx.slot(i, shape, sum_dtype(w.dtype()), w.device()) : Context::Slot{};
+        };
+        Context::Slot gw = slot(1, w.shape()), gb = slot(2, {w.size(0)});
+        const bool accumulate = share_accumulation(gw, gb);
+        Tensor g = matrix(dense(gradient), w.size(0));
+        const bool direct = activation == Activation::none;
+        if (!direct) {
+            const Tensor saved = matrix(ctx.saved(2), w.size(0)), passed = Tensor::empty_like(g);
+            kernels.activation_backward(activation, g.view(), saved.view(), passed.view(), gb.view(), accumulate);
+            g = passed;
+        }
+        Tensor gx;
         if (ctx.needs(0)) {
-            grads[0] = Tensor::empty(x_shape, x.dtype(), x.device());
-            kernels.matmul(g.view(), as_matrices(w).view(), View{}, matrix(grads[0], w.size(1)).view(), false);
+            gx = Tensor::empty(x_shape, x.dtype(), x.device());
+            kernels.matmul(g.view(), as_matrices(w).view(), View{}, matrix(gx, w.size(1)).view(), false);
         }
         // The product itself writes FP32, adding into the leaf: nothing is rounded to 16 bits on the way.
-        if (ctx.needs(1)) {
-            const Context::Slot slot = ctx.slot(1, w.shape(), sum_dtype(w.dtype()), w.device());
-            multiply(transposed(g), x, slot.tensor, slot.accumulate);
-            grads[1] = slot.result();
+        if (gw.tensor) {
+            Epilogue epilogue;
+            if (direct) epilogue.row_sums = gb.view();
+            const Tensor to = gw.tensor.window(0, {1, w.size(0), w.size(1)});
+            kernels.matmul_with(epilogue, transposed(g).view(), x.view(), to.view(), accumulate);
+        } else if (direct && gb.tensor) {
+            kernels.sum({1, g.size(1), g.size(2)}, g.view(), gb.view(), 1.0, accumulate);
         }
-        if (ctx.needs(2)) {
-            const Context::Slot slot = ctx.slot(2, {w.size(0)}, sum_dtype(w.dtype()), w.device());
-            kernels.sum({1, g.size(1), g.size(2)}, g.view(), slot.view(), 1.0, slot.accumulate);
-            grads[2] = slot.result();
-        }
-        return grads;
+        return {gx, gw.result(), gb.result()};
     }
     static Tensor matrix(const Tensor& x, std::int64_t columns) {
         return x.window(0, {1, columns == 0 ? 0 : x.numel() / columns, columns});
@@ -162,13 +175,13 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     return column ? squeeze(y, -1) : y;
 }
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation activation) {
     if (w.rank() != 2) fail("linear: the weight must be [out, in], not {}", w.shape().str());
     if (x.rank() < 1 || x.size(-1) != w.size(1))
         fail("linear: input {} for a weight {}; its last size must be {}", x.shape().str(), w.shape().str(), w.size(1));
     if (bias && bias.shape() != Shape{w.size(0)})
         fail("linear: bias {} for a weight {}; it must be [{}]", bias.shape().str(), w.shape().str(), w.size(0));
-    return apply(Linear{}, {x, w, bias});
+    return apply(Linear{activation}, {x, w, bias});
 }
 
 }  // namespace invar::ops

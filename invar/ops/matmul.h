@@ -2,6 +2,7 @@
 #pragma once
 
 #include "invar/core/tensor.h"
+#include "invar/kernels/specs.h"
 
 namespace invar::ops {
 
@@ -9,7 +10,8 @@ namespace invar::ops {
 // are read where they lie.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-// x [..., in] times the transpose of w [out, in], plus bias [out] where there is one.
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
+// x [..., in] times the transpose of w [out, in], plus bias [out] where there is one; then the activation, in the same
+// pass where the device can.
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {}, Activation activation = Activation::none);
 
 }  // namespace invar::ops

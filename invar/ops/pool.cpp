@@ -23,7 +23,7 @@ struct MaxPool2d {
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor x = dense(in[0]);
         Tensor y = Tensor::empty(output_shape(spec), x.dtype(), x.device());
-        Tensor winners = Tensor::empty(y.shape(), Dtype::i32, x.device());
+        Tensor winners = Tensor::empty(y.shape(), spec.winners(), x.device());
         kernels_for(x.device()).max_pool(spec, x.view(), y.view(), winners.view());
         ctx.save(winners);
         return y;
@@ -97,9 +97,13 @@ PoolSpec adaptive_spec(const char* op, const Tensor& x, Pair out) {
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
-    return apply(MaxPool2d{window_spec("max_pool2d", x, options)}, {x});
+    if (options.activation == Activation::gelu_tanh) fail<UsageError>("max_pool2d: its activation may be relu or none");
+    PoolSpec spec = window_spec("max_pool2d", x, options);
+    spec.relu = options.activation == Activation::relu;
+    return apply(MaxPool2d{spec}, {x});
 }
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
+    if (options.activation != Activation::none) fail<UsageError>("avg_pool2d: takes no activation");
     return apply(AvgPool2d{window_spec("avg_pool2d", x, options)}, {x});
 }
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair out) {

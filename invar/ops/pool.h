@@ -10,6 +10,7 @@ struct Pool2dOptions {
     Pair kernel{2, 2};
     Pair stride{0, 0};  // 0: the kernel's size
     Pair padding{0, 0};
+    Activation activation = Activation::none;  // of max_pool2d: relu costs nothing in the same pass
 };
 
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);

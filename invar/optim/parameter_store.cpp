@@ -85,9 +85,15 @@ Tensor ParameterStore::moment(int which, std::size_t i) const {
     return moments_.at(std::size_t(which)).window(offsets_[i], parameters_[i]->value.shape());
 }
 
+// Nothing is written: the first gradient of the next backward overwrites the old one.
 void ParameterStore::zero_gradients() {
-    kernels_for(gradients_.device()).fill(gradients_.view(), 0);
+    for (const Parameter* parameter : parameters_) parameter->value.forget_grad();
     gradients_.bump_version();
+}
+
+Tensor ParameterStore::gradients() const {
+    for (const Parameter* parameter : parameters_) (void)parameter->value.grad();
+    return gradients_;
 }
 
 void ParameterStore::set_shadow(std::optional<Dtype> dtype) {

@@ -32,7 +32,7 @@ class ParameterStore {
     FlatStore flat() const;
     Tensor weights() const { return weights_; }
     Tensor shadow() const { return shadow_; }
-    Tensor gradients() const { return gradients_; }
+    Tensor gradients() const;  // with zeros where nothing was added since zero_gradients()
     // Parameter i's part of a moment.
     Tensor moment(int which, std::size_t i) const;
     int moments() const { return int(moments_.size()); }

@@ -132,6 +132,14 @@ void add_products(std::vector<OpCase>& all) {
                    3,
                    3});
 
+    for (const auto& [name, activation] :
+         {std::pair{"linear/relu", Activation::relu}, {"linear/gelu_tanh", Activation::gelu_tanh}})
+        all.push_back({name,
+                       [activation = activation](const Tensors& in) { return linear(in[0], in[1], in[2], activation); },
+                       {{{5, 4}}, {{3, 4}}, {{3}}},
+                       4,
+                       4});
+
     const auto conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, Conv2dOptions options) {
         OpCase made{name, {}, {{x}, {w}}, 3, 3};
         if (bias) made.inputs.push_back({{w[0]}});
@@ -141,6 +149,7 @@ void add_products(std::vector<OpCase>& all) {
         all.push_back(made);
     };
     conv("conv2d/plain", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {});
+    conv("conv2d/relu", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {.activation = Activation::relu});
     conv("conv2d/stride_padding", {1, 5, 4, 2}, {3, 3, 2, 2}, true, {{2, 1}, {1, 1}});
     conv("conv2d/groups_dilation", {1, 6, 5, 4}, {2, 2, 2, 2}, false, {{1, 2}, {0, 1}, {2, 1}, 2});
     conv("conv2d/depthwise", {1, 4, 4, 3}, {3, 3, 3, 1}, true, {{1, 1}, {1, 1}, {1, 1}, 3});
@@ -162,6 +171,12 @@ void add_windows(std::vector<OpCase>& all) {
     };
     one("max_pool2d/halves", {2, 4, 6, 3}, [](const Tensor& x) { return max_pool2d(x, {}); });
     one("max_pool2d/overlap", {1, 5, 5, 2}, [](const Tensor& x) { return max_pool2d(x, {{3, 3}, {2, 2}, {1, 1}}); });
+    one("max_pool2d/relu", {2, 4, 6, 8}, [](const Tensor& x) {
+        return max_pool2d(x, {.kernel = {2, 2}, .activation = Activation::relu});
+    });
+    one("max_pool2d/overlap_relu", {1, 5, 5, 2}, [](const Tensor& x) {
+        return max_pool2d(x, {{3, 3}, {2, 2}, {1, 1}, Activation::relu});
+    });
     one("max_pool2d/adaptive", {1, 5, 4, 2}, [](const Tensor& x) { return adaptive_max_pool2d(x, {3, 2}); });
     one("avg_pool2d/halves", {2, 4, 6, 3}, [](const Tensor& x) { return avg_pool2d(x, {}); });
     one("avg_pool2d/overlap", {1, 5, 5, 2}, [](const Tensor& x) { return avg_pool2d(x, {{3, 2}, {2, 1}, {1, 1}}); });

@@ -15,7 +15,7 @@ namespace invar::cuda {
 namespace {
 
 enum class Direction : char { forward, forward_bias, data, weights };
-enum Id : std::int64_t { kX = 'x', kW = 'w', kY = 'y', kBias = 'b', kSum = 's' };
+enum Id : std::int64_t { kX = 'x', kW = 'w', kY = 'y', kBias = 'b', kSum = 's', kBiased = 't' };
 
 cudnnDataType_t data_type(Dtype dtype) {
     return dtype == Dtype::f16 ? CUDNN_DATA_HALF : dtype == Dtype::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
@@ -86,11 +86,26 @@ struct Key {
     bool tf32, deterministic;
 };
 
+// y = mode(x, second); `second` may be absent.
+Descriptor pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* second, const Descriptor& y,
+                     std::vector<Descriptor>& parts) {
+    Descriptor what(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    what.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    what.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT).finalize();
+    made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (second != nullptr) made.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *second);
+    made.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    parts.push_back(std::move(what));
+    return made;
+}
+
+// The convolution, and behind it bias and activation where there are any, in one engine.
 std::unique_ptr<GraphPlan> make_plan(const Key& key, const ConvSpec& s) {
-    const bool biased = key.direction == Direction::forward_bias;
+    const bool biased = key.direction == Direction::forward_bias, relu = biased && s.activation == Activation::relu;
     const Four image{s.batch, s.in_h, s.in_w, s.in_c}, filter{s.out_c, s.k_h, s.k_w, s.in_c / s.groups};
     const Four result{s.batch, s.out_h, s.out_w, s.out_c};
-    std::vector<Descriptor> parts;
+    std::vector<Descriptor> parts, operations;
+    parts.reserve(16);
     parts.push_back(tensor(kX, key.dtype, image));
     parts.push_back(tensor(kW, key.direction == Direction::weights ? Dtype::f32 : key.dtype, filter));
     parts.push_back(tensor(biased ? kSum : kY, biased ? Dtype::f32 : key.dtype, result, biased));
@@ -100,23 +115,17 @@ std::unique_ptr<GraphPlan> make_plan(const Key& key, const ConvSpec& s) {
     Descriptor operation(names.type);
     operation.set(names.x, parts[0]).set(names.w, parts[1]).set(names.y, parts[2]).set(names.convolution, parts[3]);
     operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1, &one).set(names.beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    if (!operation.try_finalize()) return nullptr;
-    std::vector<Descriptor> operations;
     operations.push_back(std::move(operation));
     if (biased) {
         parts.push_back(tensor(kBias, key.dtype, {1, 1, 1, s.out_c}));
         parts.push_back(tensor(kY, key.dtype, result));
-        Descriptor addition(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-        const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
-        addition.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-        addition.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT).finalize();
-        add.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, addition)
-            .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, parts[2]);
-        add.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, parts[4]).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, parts[5]);
-        parts.push_back(std::move(addition));
-        if (!add.try_finalize()) return nullptr;
-        operations.push_back(std::move(add));
+        parts.push_back(tensor(kBiased, Dtype::f32, result, true));
+        const Descriptor &sum = parts[2], &bias = parts[4], &y = parts[5], &between = parts[6];
+        operations.push_back(pointwise(CUDNN_POINTWISE_ADD, sum, &bias, relu ? between : y, parts));
+        if (relu) operations.push_back(pointwise(CUDNN_POINTWISE_RELU_FWD, between, nullptr, y, parts));
     }
+    for (Descriptor& each : operations)
+        if (!each.try_finalize()) return nullptr;
     const std::size_t count = operations.size();
     for (Descriptor& each : operations) parts.push_back(std::move(each));
     auto plan = std::make_unique<GraphPlan>(std::move(parts));
@@ -167,28 +176,6 @@ View in_f32(const View& v, const Scratch& memory) {
     return wide;
 }
 
-}  // namespace
-
-void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
-    if (y.numel() == 0) return;
-    const bool usable = by_cudnn(x) && aligned({x, w, y});
-    // Bias in the same pass where an engine can: tensor-core engines of 16 bits do.
-    if (usable && bias && is_sixteen_bit(x.dtype) && bias.dtype == x.dtype && aligned({bias})) {
-        if (GraphPlan* plan = plan_for(Direction::forward_bias, x.dtype, spec)) {
-            const Binding bindings[] = {{kX, x.data}, {kW, w.data}, {kBias, bias.data}, {kY, y.data}};
-            return run(*plan, bindings);
-        }
-    }
-    GraphPlan* const plan = usable ? plan_for(Direction::forward, x.dtype, spec) : nullptr;
-    if (plan != nullptr) {
-        const Binding bindings[] = {{kX, x.data}, {kW, w.data}, {kY, y.data}};
-        run(*plan, bindings);
-    } else {
-        direct::conv_forward(spec, x, w, y, stream());
-    }
-    if (bias) binary(BinaryOp::Add, y, along_channels(bias, y), y, {}, stream());
-}
-
 void conv_backward_data(const ConvSpec& spec, const View& gy, const View& w, const View& gx) {
     if (gx.numel() == 0) return;
     GraphPlan* const plan =
@@ -218,6 +205,53 @@ void conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, 
         add_into(fresh, gw, stream());
     else if (aside)
         copy(fresh, gw, stream());
+}
+
+}  // namespace
+
+void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
+    if (y.numel() == 0) return;
+    const bool usable = by_cudnn(x) && aligned({x, w, y});
+    if (usable && first_conv_forward(spec, x, w, bias, y)) return;
+    // Bias and activation in the same pass where an engine can: tensor-core engines of 16 bits do.
+    if (usable && bias && is_sixteen_bit(x.dtype) && bias.dtype == x.dtype && aligned({bias})) {
+        if (GraphPlan* plan = plan_for(Direction::forward_bias, x.dtype, spec)) {
+            const Binding bindings[] = {{kX, x.data}, {kW, w.data}, {kBias, bias.data}, {kY, y.data}};
+            return run(*plan, bindings);
+        }
+    }
+    GraphPlan* const plan = usable ? plan_for(Direction::forward, x.dtype, without_activation(spec)) : nullptr;
+    if (plan != nullptr) {
+        const Binding bindings[] = {{kX, x.data}, {kW, w.data}, {kY, y.data}};
+        run(*plan, bindings);
+    } else {
+        direct::conv_forward(spec, x, w, y, stream());
+    }
+    if (bias) binary(BinaryOp::Add, y, along_channels(bias, y), y, {}, stream());
+    if (spec.activation == Activation::relu) unary(UnaryOp::Relu, y, y, {}, stream());
+}
+
+void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
+                   const View& gb, bool accumulate, const View& y) {
+    const bool usable = gw && gw.numel() > 0 && gy.numel() > 0 && aligned({x, gy});
+    if (usable && !gx && first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate)) return;
+    if (spec.activation == Activation::relu) {
+        const Scratch memory(std::size_t(gy.numel()) * size_of(gy.dtype));
+        View passed = gy;
+        passed.data = memory.data();
+        unary_backward(UnaryOp::Relu, gy, y, passed, {}, stream());
+        return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
+    }
+    if (gx) conv_backward_data(spec, gy, w, gx);
+    if (usable && (first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate) ||
+                   conv_backward_weights_by_us(spec, x, gy, gw, gb, accumulate)))
+        return;
+    if (gw) conv_backward_weights(spec, x, gy, gw, accumulate);
+    if (gb) {
+        const Span3 span{1, spec.batch * spec.out_h * spec.out_w, spec.out_c};
+        const Scratch scratch(sum_scratch_bytes(span));
+        sum(span, gy, gb, 1.0, accumulate, scratch.data(), stream());
+    }
 }
 
 }  // namespace invar::cuda

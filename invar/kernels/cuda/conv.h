@@ -9,9 +9,19 @@
 namespace invar::cuda {
 
 void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y);
-void conv_backward_data(const ConvSpec& spec, const View& gy, const View& w, const View& gx);
-// gw is f32 for 16-bit operands, else of their dtype.
-void conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, const View& gw, bool accumulate);
+// gw and gb are f32 for 16-bit operands, else of their dtype. y: the forward result, where spec has an activation.
+void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
+                   const View& gb, bool accumulate, const View& y);
+
+// Our own for 16-bit images with few channels, activation included. False, with nothing done, for what they do not do.
+bool first_conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y);
+bool first_conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, const View& y, const View& gw,
+                                 const View& gb, bool accumulate);
+
+// Our own: FP32 sums of 16-bit operands, for channels that come in eights. False, with nothing done, for what it does
+// not do. gb may be absent.
+bool conv_backward_weights_by_us(const ConvSpec& spec, const View& x, const View& gy, const View& gw, const View& gb,
+                                 bool accumulate);
 
 // One thread a result, in the order of the definition: slow, right for every geometry and dtype, and deterministic.
 namespace direct {

@@ -29,6 +29,7 @@ class CudaMemory final : public RawMemory {
         return data;
     }
     void free(void* data, std::size_t) override { cudaFree(data); }  // waits for what still uses it
+    void zero(void* data, std::size_t bytes) override { INVAR_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, stream())); }
     void copy_to_host(void* host, const void* data, std::size_t bytes) override {
         INVAR_CUDA_CHECK(cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream()));
         INVAR_CUDA_CHECK(cudaStreamSynchronize(stream()));

@@ -93,15 +93,26 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, const V
     cuda::matmul(a, b, bias, out, accumulate);
     launched("matmul");
 }
+void CudaKernels::matmul_with(const Epilogue& epilogue, const View& a, const View& b, const View& out,
+                              bool accumulate) {
+    if (!cuda::matmul_with(epilogue, a, b, out, accumulate))
+        return Kernels::matmul_with(epilogue, a, b, out, accumulate);
+    launched("matmul_with");
+}
+void CudaKernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
+                                      const View& gb, bool accumulate) {
+    if (!gb) return Kernels::activation_backward(activation, gy, saved, gx, gb, accumulate);
+    const Scratch scratch(activation_backward_scratch_bytes(gy, gb));
+    cuda::activation_backward(activation, gy, saved, gx, gb, accumulate, scratch.data(), stream());
+    launched("activation_backward");
+}
 void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
     cuda::conv_forward(spec, x, w, bias, y);
     launched("conv_forward");
 }
 void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
-                                const View& gw, const View& gb, bool accumulate) {
-    if (gx) conv_backward_data(spec, gy, w, gx);
-    if (gw) conv_backward_weights(spec, x, gy, gw, accumulate);
-    if (gb) sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
+                                const View& gw, const View& gb, bool accumulate, const View& y) {
+    cuda::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate, y);
     launched("conv_backward");
 }
 

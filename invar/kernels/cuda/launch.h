@@ -43,6 +43,11 @@ void dropout(const View& x, const View& y, double p, RngState rng, const std::ui
 // *counter += by: moves `base` on at the end of a captured step.
 void advance(std::uint64_t* counter, std::uint64_t by, cudaStream_t stream);
 
+// gx = gy times the activation's derivative at `saved`, and gb (+)= its sums over rows; gb is there.
+std::size_t activation_backward_scratch_bytes(const View& gy, const View& gb);
+void activation_backward(Activation activation, const View& gy, const View& saved, const View& gx, const View& gb,
+                         bool accumulate, void* scratch, cudaStream_t stream);
+
 // --- windows ---
 void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners, cudaStream_t stream);
 void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx, cudaStream_t stream);

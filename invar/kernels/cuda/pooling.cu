@@ -32,89 +32,136 @@ __device__ Range covering_columns(const PoolSpec& s, std::int64_t w) {
     return cover(w, s.in_w, s.out_w, s.k_w, s.stride_w, s.pad_w, s.adaptive);
 }
 
-// Winners are moved 16 bytes at a time where packs are.
-template <int kWidth>
-__device__ void read_winners(const std::int32_t* from, std::int32_t* winners) {
-    if constexpr (kWidth % 4 == 0) {
+// Winners of a pack are moved together, in units as large as they fill.
+template <class W, int kWidth>
+struct alignas(sizeof(W) * kWidth > 16 ? 16 : sizeof(W) * kWidth) Winners {
+    W v[kWidth];
+};
+
+// Writes a pack of results. What ReLU stops has no winner, so that no gradient comes back.
+template <class Source, class W>
+__device__ void finish(bool relu, typename Source::C* best, Winners<W, Source::kWidth>& winner, const Dense& y,
+                       W* winners, std::int64_t item) {
+    using C = typename Source::C;
+    if (relu) {
 #pragma unroll
-        for (int i = 0; i < kWidth / 4; ++i) {
-            const int4 four = reinterpret_cast<const int4*>(from)[i];
-            winners[4 * i] = four.x, winners[4 * i + 1] = four.y, winners[4 * i + 2] = four.z,
-                        winners[4 * i + 3] = four.w;
+        for (int k = 0; k < Source::kWidth; ++k) {
+            winner.v[k] = best[k] > C(0) ? winner.v[k] : PoolSpec::no_winner<W>();
+            best[k] = best[k] < C(0) ? C(0) : best[k];
         }
-    } else {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) winners[i] = from[i];
     }
+    Source::store(best, y, item * Source::kWidth);
+    *reinterpret_cast<Winners<W, Source::kWidth>*>(winners + item * Source::kWidth) = winner;
 }
 
-template <int kWidth>
-__device__ void write_winners(const std::int32_t* winners, std::int32_t* to) {
-    if constexpr (kWidth % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < kWidth / 4; ++i)
-            reinterpret_cast<int4*>(to)[i] =
-                make_int4(winners[4 * i], winners[4 * i + 1], winners[4 * i + 2], winners[4 * i + 3]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) to[i] = winners[i];
-    }
-}
-
-template <class Source>
-__global__ __launch_bounds__(kThreads) void max_forward(const PoolSpec s, const Source x, const Dense y,
-                                                        std::int32_t* winners, const std::int64_t items) {
+template <class Source, class W>
+__global__ __launch_bounds__(kThreads) void max_forward(const PoolSpec s, const Source x, const Dense y, W* winners,
+                                                        const std::int64_t items) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
+    constexpr Dtype kWinners = sizeof(W) == 1 ? Dtype::u8 : Dtype::i32;
     for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
         const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
         const Range rows = s.rows(out.h), columns = s.columns(out.w);
         C best[kWidth] = {};
-        std::int32_t winner[kWidth];
-#pragma unroll
-        for (int k = 0; k < kWidth; ++k) winner[k] = -1;
+        Winners<W, kWidth> winner = {};
+        bool first = true;
         for (std::int64_t h = rows.begin; h < rows.end; ++h)
             for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-                const std::int64_t position = h * s.in_w + w;
+                const W code = W(s.winner(kWinners, out.h, out.w, h, w));
                 typename Source::Raw raw;
                 C v[kWidth];
-                x.read((out.batch * s.in_h * s.in_w + position) * s.channels + out.channel, raw);
+                x.read(((out.batch * s.in_h + h) * s.in_w + w) * s.channels + out.channel, raw);
                 Source::unpack(raw, v);
 #pragma unroll
                 for (int k = 0; k < kWidth; ++k) {
-                    const bool take = winner[k] < 0 || v[k] > best[k] || v[k] != v[k];  // NaN is passed on
+                    const bool take = first || v[k] > best[k] || v[k] != v[k];  // NaN is passed on
                     best[k] = take ? v[k] : best[k];
-                    winner[k] = take ? std::int32_t(position) : winner[k];
+                    winner.v[k] = take ? code : winner.v[k];
                 }
+                first = false;
             }
-        Source::store(best, y, item * kWidth);
-        write_winners<kWidth>(winner, winners + item * kWidth);
+        finish<Source>(s.relu, best, winner, y, winners, item);
     }
 }
 
+// The common case, windows of two by two side by side that cover the image: its four packs are fetched together.
 template <class Source>
-__global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const Source gy, const std::int32_t* winners,
-                                                         const Dense gx, const std::int64_t items) {
+__global__ __launch_bounds__(kThreads) void max_of_four(const PoolSpec s, const Source x, const Dense y,
+                                                        std::uint8_t* winners, const std::int64_t items) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
+        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
+        const std::int64_t corner = ((out.batch * s.in_h + out.h * 2) * s.in_w + out.w * 2) * s.channels + out.channel;
+        typename Source::Raw raw[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x.read(corner + (i / 2 * s.in_w + i % 2) * s.channels, raw[i]);
+        C best[kWidth], v[kWidth];
+        Winners<std::uint8_t, kWidth> winner = {};
+        Source::unpack(raw[0], best);
+#pragma unroll
+        for (int i = 1; i < 4; ++i) {
+            Source::unpack(raw[i], v);
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) {
+                const bool take = v[k] > best[k] || v[k] != v[k];
+                best[k] = take ? v[k] : best[k];
+                winner.v[k] = take ? std::uint8_t(i) : winner.v[k];
+            }
+        }
+        finish<Source>(s.relu, best, winner, y, winners, item);
+    }
+}
+
+template <class Source, class W>
+__global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const Source gy, const W* winners,
+                                                         const Dense gx, const std::int64_t items) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    constexpr Dtype kWinners = sizeof(W) == 1 ? Dtype::u8 : Dtype::i32;
+    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
         const Place in(item, s.in_h, s.in_w, s.channels / kWidth, kWidth);
         const Range rows = covering_rows(s, in.h), columns = covering_columns(s, in.w);
-        const std::int32_t position = std::int32_t(in.h * s.in_w + in.w);
         C sum[kWidth] = {};
         for (std::int64_t h = rows.begin; h < rows.end; ++h)
             for (std::int64_t w = columns.begin; w < columns.end; ++w) {
                 const std::int64_t at = ((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel;
+                const W code = W(s.winner(kWinners, h, w, in.h, in.w));
                 typename Source::Raw raw;
                 C g[kWidth];
-                std::int32_t winner[kWidth];
                 gy.read(at, raw);
-                read_winners<kWidth>(winners + at, winner);
+                const auto winner = *reinterpret_cast<const Winners<W, kWidth>*>(winners + at);
                 Source::unpack(raw, g);
 #pragma unroll
-                for (int k = 0; k < kWidth; ++k) sum[k] += winner[k] == position ? g[k] : C(0);
+                for (int k = 0; k < kWidth; ++k) sum[k] += winner.v[k] == code ? g[k] : C(0);
             }
         Source::store(sum, gx, item * kWidth);
+    }
+}
+
+// The common case, windows side by side that cover the image: each output writes its own window.
+template <class Source, class W>
+__global__ __launch_bounds__(kThreads) void spread_gradients(const PoolSpec s, const Source gy, const W* winners,
+                                                             const Dense gx, const std::int64_t items) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
+        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
+        typename Source::Raw raw;
+        C g[kWidth], moved[kWidth];
+        gy.read(item * kWidth, raw);
+        const auto winner = *reinterpret_cast<const Winners<W, kWidth>*>(winners + item * kWidth);
+        Source::unpack(raw, g);
+        const std::int64_t corner =
+            ((out.batch * s.in_h + out.h * s.k_h) * s.in_w + out.w * s.k_w) * s.channels + out.channel;
+        int code = 0;
+        for (int h = 0; h < int(s.k_h); ++h)
+            for (int w = 0; w < int(s.k_w); ++w, ++code) {
+#pragma unroll
+                for (int k = 0; k < kWidth; ++k) moved[k] = int(winner.v[k]) == code ? g[k] : C(0);
+                Source::store(moved, gx, corner + (h * s.in_w + w) * s.channels);
+            }
     }
 }
 
@@ -176,6 +223,23 @@ std::int64_t outputs(const PoolSpec& s) {
     return s.batch * s.out_h * s.out_w * s.channels;
 }
 
+// Whether the windows lie side by side and leave nothing out.
+bool tiles(const PoolSpec& s) {
+    const bool side_by_side = s.stride_h == s.k_h && s.stride_w == s.k_w && s.pad_h == 0 && s.pad_w == 0;
+    return !s.adaptive && side_by_side && s.out_h * s.k_h == s.in_h && s.out_w * s.k_w == s.in_w;
+}
+
+// Calls f with the winners by their type.
+template <class F>
+void with_winners(const View& winners, const F& f) {
+    if (winners.dtype == Dtype::u8)
+        f(winners.as<std::uint8_t>());
+    else
+        f(winners.as<std::int32_t>());
+}
+template <class P>
+using Winner = std::remove_const_t<std::remove_pointer_t<P>>;
+
 }  // namespace
 
 void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners, cudaStream_t stream) {
@@ -183,8 +247,14 @@ void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& wi
     with_source(spec.channels, {&x, &y}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = outputs(spec) / Source::kWidth;
-        max_forward<Source>
-            <<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), y, winners.as<std::int32_t>(), items);
+        if (winners.dtype == Dtype::u8 && tiles(spec) && spec.k_h == 2 && spec.k_w == 2) {
+            max_of_four<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), Dense(y),
+                                                                            winners.as<std::uint8_t>(), items);
+            return;
+        }
+        with_winners(winners, [&](auto* places) {
+            max_forward<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), Dense(y), places, items);
+        });
     });
 }
 
@@ -192,9 +262,13 @@ void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
-        const std::int64_t items = inputs(spec) / Source::kWidth;
-        max_backward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(
-            spec, Source(gy), winners.as<const std::int32_t>(), gx, items);
+        with_winners(winners, [&](const auto* places) {
+            const bool tiled = winners.dtype == Dtype::u8 && tiles(spec);
+            const std::int64_t items = (tiled ? outputs(spec) : inputs(spec)) / Source::kWidth;
+            const auto kernel = tiled ? spread_gradients<Source, Winner<decltype(places)>>
+                                      : max_backward<Source, Winner<decltype(places)>>;
+            kernel<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), places, Dense(gx), items);
+        });
     });
 }
 

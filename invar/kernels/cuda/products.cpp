@@ -76,8 +76,9 @@ Operand operand(const View& v) {
 // Everything that cuBLASLt's choice depends on.
 struct Shape3 {
     Dtype in, out;
-    bool tf32, bias, accumulate;
-    bool timed;  // chosen by timing, or the first that is proposed
+    bool tf32, accumulate;
+    bool timed;    // chosen by timing, or the first that is proposed
+    int epilogue;  // a cublasLtEpilogue_t
     std::int64_t batch, m, n, k;
     Operand a, b, c;
     auto operator<=>(const Shape3&) const = default;
@@ -95,14 +96,18 @@ struct Plan {
 struct Call {
     const void *left, *right;
     void* result;
-    const void* bias;
+    const void* bias;  // read, or written where it is a gradient
+    void* before;
     bool accumulate;
 };
 
+void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    INVAR_LT_CHECK(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value));
+}
+
 cublasStatus_t run(const Plan& plan, const Call& call, std::size_t candidate) {
-    if (call.bias != nullptr)
-        INVAR_LT_CHECK(cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias,
-                                                      sizeof call.bias));
+    if (call.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    if (call.before != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.before);
     const float factors[] = {1.0f, call.accumulate ? 1.0f : 0.0f};
     const double wide[] = {1.0, call.accumulate ? 1.0 : 0.0};
     const void* const alpha = plan.wide ? static_cast<const void*>(&wide[0]) : &factors[0];
@@ -130,21 +135,19 @@ cublasComputeType_t compute_type(const Shape3& shape) {
 }
 
 // Row-major out = a b is, column-major, out^T = b^T a^T: the operands change places, and memory is read as it lies.
-Plan make_plan(const Shape3& s, const void* bias) {
+Plan make_plan(const Shape3& s, const Call& call) {
     Plan plan;
     plan.wide = s.in == Dtype::f64;
     INVAR_LT_CHECK(cublasLtMatmulDescCreate(&plan.product, compute_type(s), plan.wide ? CUDA_R_64F : CUDA_R_32F));
     const cublasOperation_t left_op = s.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t right_op = s.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    INVAR_LT_CHECK(cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, &left_op, sizeof left_op));
-    INVAR_LT_CHECK(
-        cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, &right_op, sizeof right_op));
-    if (s.bias) {
-        const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        INVAR_LT_CHECK(
-            cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-        INVAR_LT_CHECK(
-            cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, left_op);
+    set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, right_op);
+    set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, cublasLtEpilogue_t(s.epilogue));
+    if (call.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    if (call.before != nullptr) {
+        set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.before);
+        set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
     }
     plan.left = s.b.transposed ? layout(s.in, s.k, s.n, s.b, s.batch) : layout(s.in, s.n, s.k, s.b, s.batch);
     plan.right = s.a.transposed ? layout(s.in, s.m, s.k, s.a, s.batch) : layout(s.in, s.k, s.m, s.a, s.batch);
@@ -152,14 +155,14 @@ Plan make_plan(const Shape3& s, const void* bias) {
 
     cublasLtMatmulPreference_t preference = nullptr;
     INVAR_LT_CHECK(cublasLtMatmulPreferenceCreate(&preference));
-    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
         INVAR_LT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
     };
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t(s.b.alignment));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t(s.a.alignment));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t(s.c.alignment));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t(s.c.alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t(s.b.alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t(s.a.alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t(s.c.alignment));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t(s.c.alignment));
     std::array<cublasLtMatmulHeuristicResult_t, 8> found{};
     int count = 0;
     const cublasStatus_t status =
@@ -187,12 +190,12 @@ void choose_by_timing(Plan& plan, Call call, std::size_t result_bytes) {
 
 // One plan for each shape, made once. Products come from one thread at a time, as all work of the stream does, but the
 // map is guarded all the same.
-Plan& plan_for(const Shape3& shape, const void* bias) {
+Plan& plan_for(const Shape3& shape, const Call& call) {
     static std::mutex mutex;
     static auto* plans = new std::map<Shape3, Plan>;
     const std::lock_guard lock(mutex);
     const auto found = plans->find(shape);
-    return found != plans->end() ? found->second : plans->emplace(shape, make_plan(shape, bias)).first->second;
+    return found != plans->end() ? found->second : plans->emplace(shape, make_plan(shape, call)).first->second;
 }
 
 View transposed(View v) {
@@ -214,6 +217,43 @@ bool is_aligned(const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
+Shape3 shape_of(const View& a, const View& b, const View& out, bool accumulate, cublasLtEpilogue_t epilogue) {
+    return {a.dtype,
+            out.dtype,
+            a.dtype == Dtype::f32 && Tf32Scope::on(),
+            accumulate,
+            options().benchmark && !options().deterministic,
+            int(epilogue),
+            out.size[0],
+            out.size[1],
+            out.size[2],
+            a.size[2],
+            operand(a),
+            operand(b),
+            operand(out)};
+}
+
+void multiply(Plan& plan, const Shape3& shape, const Call& call) {
+    if (!plan.timed && plan.candidates.size() > 1 && may_time_candidates()) {
+        const std::int64_t elements = shape.c.batch * (shape.batch - 1) + shape.c.leading * shape.m;
+        choose_by_timing(plan, call, std::size_t(elements) * size_of(shape.out));
+    }
+    INVAR_LT_CHECK(run(plan, call, plan.chosen));
+}
+
+bool is_plain(const View& vector) {
+    return is_aligned(vector.data) && (vector.stride[0] == 1 || vector.size[0] == 1);
+}
+
+cublasLtEpilogue_t epilogue_for(const Epilogue& e) {
+    const bool biased = bool(e.bias);
+    if (e.row_sums) return CUBLASLT_EPILOGUE_BGRADB;  // of our left operand, which is cuBLASLt's right one
+    if (e.activation == Activation::relu) return biased ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    if (e.activation == Activation::none) return biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    if (e.before) return biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+}
+
 }  // namespace
 
 void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) {
@@ -225,27 +265,37 @@ void matmul(const View& a, const View& b, const View& bias, const View& out, boo
             fill(out, 0, stream());
         return;
     }
-    Shape3 shape{a.dtype,     out.dtype,   a.dtype == Dtype::f32 && Tf32Scope::on(),
-                 bool(bias),  accumulate,  options().benchmark && !options().deterministic,
-                 out.size[0], out.size[1], out.size[2],
-                 a.size[2],   operand(a),  operand(b),
-                 operand(out)};
-    const bool plain_bias = !bias || (bias.dtype == out.dtype && is_aligned(bias.data) && !accumulate &&
-                                      !shape.c.transposed && (bias.stride[0] == 1 || bias.size[0] == 1));
-    if (shape.c.transposed && !bias) return matmul(transposed(b), transposed(a), bias, transposed(out), accumulate);
-    Plan* plan = plain_bias ? &plan_for(shape, bias.data) : nullptr;
-    if (bias && (plan == nullptr || plan->candidates.empty())) {  // the product is then added to the bias
-        copy(rows_of_bias(bias, out), out, stream());
+    if (operand(out).transposed && !bias)
+        return matmul(transposed(b), transposed(a), bias, transposed(out), accumulate);
+    if (bias) {
+        if (!accumulate && matmul_with({bias, Activation::none, {}, {}}, a, b, out, false)) return;
+        copy(rows_of_bias(bias, out), out, stream());  // the product is then added to the bias
         return matmul(a, b, View{}, out, true);
     }
-    check(!plan->candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
+    const Shape3 shape = shape_of(a, b, out, accumulate, CUBLASLT_EPILOGUE_DEFAULT);
+    const Call call{b.data, a.data, out.data, nullptr, nullptr, accumulate};
+    Plan& plan = plan_for(shape, call);
+    check(!plan.candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
           shape.batch, shape.m, shape.k, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
-    const Call call{b.data, a.data, out.data, bias.data, accumulate};
-    if (!plan->timed && plan->candidates.size() > 1 && may_time_candidates()) {
-        const std::int64_t elements = shape.c.batch * (shape.batch - 1) + shape.c.leading * shape.m;
-        choose_by_timing(*plan, call, std::size_t(elements) * size_of(shape.out));
-    }
-    INVAR_LT_CHECK(run(*plan, call, plan->chosen));
+    multiply(plan, shape, call);
+}
+
+bool matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
+    if (out.numel() == 0 || a.size[2] == 0 || operand(out).transposed) return false;
+    if (accumulate && (e.bias || e.row_sums || e.activation != Activation::none)) return false;
+    if (e.row_sums && (e.bias || e.activation != Activation::none || out.size[0] != 1)) return false;
+    if (e.bias && (e.bias.dtype != out.dtype || !is_plain(e.bias))) return false;
+    // For sizes that do not come in eights there is such a product, but a slow one.
+    const bool eights = out.size[1] % 8 == 0 && out.size[2] % 8 == 0 && a.size[2] % 8 == 0;
+    if (e.row_sums && (e.row_sums.dtype != out.dtype || !is_plain(e.row_sums) || !eights)) return false;
+    if (e.before && (!is_aligned(e.before.data) || out.size[2] % 8 != 0)) return false;
+    const Shape3 shape = shape_of(a, b, out, accumulate, epilogue_for(e));
+    const void* const vector = e.row_sums ? e.row_sums.data : e.bias.data;
+    const Call call{b.data, a.data, out.data, vector, e.before.data, accumulate};
+    Plan& plan = plan_for(shape, call);
+    if (plan.candidates.empty()) return false;
+    multiply(plan, shape, call);
+    return true;
 }
 
 }  // namespace invar::cuda

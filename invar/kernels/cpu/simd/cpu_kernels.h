@@ -28,7 +28,7 @@ class CpuKernels final : public Kernels {
     void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) override;
     void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) override;
     void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
-                       const View& gw, const View& gb, bool accumulate) override;
+                       const View& gw, const View& gb, bool accumulate, const View& y) override;
 
     void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) override;
     void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx) override;

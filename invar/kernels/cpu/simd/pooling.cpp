@@ -30,9 +30,8 @@ std::int64_t outputs(const PoolSpec& s) {
     return s.batch * s.out_h * s.out_w * s.channels;
 }
 
-template <class C>
-void take_larger(const C* __restrict v, std::int32_t at, C* __restrict best, std::int32_t* __restrict winner,
-                 std::int64_t n) {
+template <class C, class W>
+void take_larger(const C* __restrict v, W at, C* __restrict best, W* __restrict winner, std::int64_t n) {
     for (std::int64_t c = 0; c < n; ++c) {
         const bool take = beats(v[c], best[c]);
         best[c] = take ? v[c] : best[c];
@@ -40,9 +39,8 @@ void take_larger(const C* __restrict v, std::int32_t at, C* __restrict best, std
     }
 }
 
-template <class C>
-void add_where(const C* __restrict g, const std::int32_t* __restrict winner, std::int32_t at, C* __restrict sum,
-               std::int64_t n) {
+template <class C, class W>
+void add_where(const C* __restrict g, const W* __restrict winner, W at, C* __restrict sum, std::int64_t n) {
     for (std::int64_t c = 0; c < n; ++c) sum[c] += winner[c] == at ? g[c] : C(0);
 }
 
@@ -51,7 +49,17 @@ void add_scaled(const C* __restrict v, C factor, C* __restrict sum, std::int64_t
     for (std::int64_t c = 0; c < n; ++c) sum[c] += v[c] * factor;
 }
 
-template <class C>
+// ReLU: what it stops has no winner, so that no gradient comes back. NaN is passed on, as everywhere.
+template <class C, class W>
+void keep_positive(C* __restrict best, W* __restrict winner, std::int64_t n) {
+    for (std::int64_t c = 0; c < n; ++c) {
+        const C v = best[c];
+        winner[c] = v > C(0) ? winner[c] : PoolSpec::no_winner<W>();
+        best[c] = v < C(0) ? C(0) : v;
+    }
+}
+
+template <class C, class W>
 void max_pool_row(const PoolSpec& s, const View& x, const View& y, const View& winners, std::int64_t row) {
     const std::int64_t plane = row / s.out_h * s.in_h * s.in_w;
     const Range r = s.rows(row % s.out_h);
@@ -63,21 +71,23 @@ void max_pool_row(const PoolSpec& s, const View& x, const View& y, const View& w
             const std::int64_t at = (row * s.out_w + ow) * s.channels + begin;
             void* out = byte_at(y.data, y.dtype, at);
             C* best = target(out, y.dtype, 1, largest);
-            std::int32_t* winner = winners.as<std::int32_t>() + at;
+            W* winner = winners.as<W>() + at;
             bool first = true;
             for (std::int64_t h = r.begin; h < r.end; ++h)
                 for (std::int64_t w = c.begin; w < c.end; ++w) {
-                    const std::int64_t position = h * s.in_w + w;
-                    const C* v = load(byte_at(x.data, x.dtype, (plane + position) * s.channels + begin), x.dtype, 1, n,
+                    const std::int64_t position = plane + h * s.in_w + w;
+                    const W code = W(s.winner(winners.dtype, row % s.out_h, ow, h, w));
+                    const C* v = load(byte_at(x.data, x.dtype, position * s.channels + begin), x.dtype, 1, n,
                                       first ? best : loaded);
                     if (first) {
                         if (v != best) std::copy_n(v, n, best);
-                        std::fill_n(winner, n, std::int32_t(position));
+                        std::fill_n(winner, n, code);
                         first = false;
                     } else {
-                        take_larger(v, std::int32_t(position), best, winner, n);
+                        take_larger(v, code, best, winner, n);
                     }
                 }
+            if (s.relu) keep_positive(best, winner, n);
             store(best, out, y.dtype, 1, n);
         }
     }
@@ -105,7 +115,7 @@ void gather_row(const PoolSpec& s, const View& gx, std::int64_t row, Range rows,
 }
 
 // Windows that do not overlap, the common case: gradients are moved, not added, so that T only has to have their size.
-template <class T>
+template <class T, class W>
 void move_gradients(const PoolSpec& s, const View& gy, const View& winners, const View& gx,
                     const std::vector<Range>& rows, const std::vector<Range>& columns) {
     parallel_for(s.batch * s.in_h, inputs(s), [&](std::int64_t row) {
@@ -120,12 +130,21 @@ void move_gradients(const PoolSpec& s, const View& gy, const View& winners, cons
             }
             const std::int64_t from = ((row / s.in_h * s.out_h + r.begin) * s.out_w + c.begin) * s.channels;
             const T* __restrict g = gy.as<const T>() + from;
-            const std::int32_t* __restrict winner = winners.as<const std::int32_t>() + from;
-            const std::int32_t at = std::int32_t(h * s.in_w + w);
+            const W* __restrict winner = winners.as<const W>() + from;
+            const W at = W(s.winner(winners.dtype, r.begin, c.begin, h, w));
             // A mask rather than a choice: compilers vectorise it for every size of T.
             for (std::int64_t i = 0; i < s.channels; ++i) to[i] = T(g[i] & T(-std::int32_t(winner[i] == at)));
         }
     });
+}
+
+// Calls f with a value of the type that winners are noted in.
+template <class F>
+void with_winners(const View& winners, const F& f) {
+    if (winners.dtype == Dtype::u8)
+        f(std::uint8_t{});
+    else
+        f(std::int32_t{});
 }
 
 bool overlap(const std::vector<Range>& covers) {
@@ -136,8 +155,11 @@ bool overlap(const std::vector<Range>& covers) {
 
 void CpuKernels::max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) {
     compute_as(x.dtype, [&](auto tag) {
-        parallel_for(spec.batch * spec.out_h, inputs(spec),
-                     [&](std::int64_t row) { max_pool_row<typename decltype(tag)::type>(spec, x, y, winners, row); });
+        using C = typename decltype(tag)::type;
+        with_winners(winners, [&](auto winner) {
+            parallel_for(spec.batch * spec.out_h, inputs(spec),
+                         [&](std::int64_t row) { max_pool_row<C, decltype(winner)>(spec, x, y, winners, row); });
+        });
     });
 }
 
@@ -145,26 +167,32 @@ void CpuKernels::max_pool_backward(const PoolSpec& spec, const View& gy, const V
     const auto rows = covers(spec.in_h, spec.out_h, [&](std::int64_t i) { return spec.rows(i); });
     const auto columns = covers(spec.in_w, spec.out_w, [&](std::int64_t i) { return spec.columns(i); });
     if (gy.dtype == gx.dtype && !overlap(rows) && !overlap(columns)) {
-        switch (size_of(gx.dtype)) {
-            case 8:
-                return move_gradients<std::uint64_t>(spec, gy, winners, gx, rows, columns);
-            case 4:
-                return move_gradients<std::uint32_t>(spec, gy, winners, gx, rows, columns);
-            case 2:
-                return move_gradients<std::uint16_t>(spec, gy, winners, gx, rows, columns);
-        }
+        return with_winners(winners, [&](auto winner) {
+            using W = decltype(winner);
+            switch (size_of(gx.dtype)) {
+                case 8:
+                    return move_gradients<std::uint64_t, W>(spec, gy, winners, gx, rows, columns);
+                case 4:
+                    return move_gradients<std::uint32_t, W>(spec, gy, winners, gx, rows, columns);
+                default:
+                    return move_gradients<std::uint16_t, W>(spec, gy, winners, gx, rows, columns);
+            }
+        });
     }
     compute_as(gx.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
-        parallel_for(spec.batch * spec.in_h, inputs(spec), [&](std::int64_t row) {
-            const std::int64_t h = row % spec.in_h;
-            C loaded[kBlock];
-            gather_row<C>(spec, gx, row, rows[std::size_t(h)], columns,
-                          [&](std::int64_t, std::int64_t, std::int64_t w, std::int64_t from, C* sum, std::int64_t n) {
-                              const C* g = load(byte_at(gy.data, gy.dtype, from), gy.dtype, 1, n, loaded);
-                              add_where(g, winners.as<const std::int32_t>() + from, std::int32_t(h * spec.in_w + w),
-                                        sum, n);
-                          });
+        with_winners(winners, [&](auto winner) {
+            using W = decltype(winner);
+            parallel_for(spec.batch * spec.in_h, inputs(spec), [&](std::int64_t row) {
+                const std::int64_t h = row % spec.in_h;
+                C loaded[kBlock];
+                const auto add = [&](std::int64_t oh, std::int64_t ow, std::int64_t w, std::int64_t from, C* sum,
+                                     std::int64_t n) {
+                    const C* g = load(byte_at(gy.data, gy.dtype, from), gy.dtype, 1, n, loaded);
+                    add_where(g, winners.as<const W>() + from, W(spec.winner(winners.dtype, oh, ow, h, w)), sum, n);
+                };
+                gather_row<C>(spec, gx, row, rows[std::size_t(h)], columns, add);
+            });
         });
     });
 }

@@ -155,6 +155,10 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, const Vi
 }
 
 void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
+    if (spec.activation == Activation::relu) {
+        conv_forward(without_activation(spec), x, w, bias, y);
+        return unary(UnaryOp::Relu, y, y, {});
+    }
     if (x.dtype == Dtype::f64) return reference::conv_forward(spec, x, w, bias, y);
     const Widened b(bias);
     b.load(*this);
@@ -171,8 +175,16 @@ void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w
 }
 
 void CpuKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
-                               const View& gw, const View& gb, bool accumulate) {
+                               const View& gw, const View& gb, bool accumulate, const View& y) {
+    if (spec.activation == Activation::relu) {
+        const Storage memory(std::size_t(gy.numel()) * size_of(gy.dtype), Device::cpu(), Purpose::workspace);
+        View passed = gy;
+        passed.data = memory.data();
+        unary_backward(UnaryOp::Relu, gy, y, passed, {});
+        return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
+    }
     if (gy.dtype == Dtype::f64) return reference::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate);
+    if (gb && !gw) sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
     const Storage sums(gw ? std::size_t(gw.numel() + spec.out_c) * sizeof(float) : 0, Device::cpu(),
                        Purpose::workspace);
     // The first chunk's weight gradient may overwrite; every later one is made aside and added.

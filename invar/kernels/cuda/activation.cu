@@ -1,0 +1,71 @@
+// The gradient of an activation together with that of the bias before it: one pass over what a layer hands back.
+#include "invar/kernels/cuda/columns.cuh"
+#include "invar/kernels/cuda/launch.h"
+
+namespace invar::cuda {
+namespace {
+
+template <class Source, class Op>
+struct Passed {
+    using C = typename Source::C;
+    struct Raw {
+        typename Source::Raw g, saved;
+        std::int64_t at;
+    };
+    struct Local {};
+    static constexpr int kWidth = Source::kWidth, kKinds = 1;
+    static constexpr bool kShifted = false;
+    Source gy, saved;
+    Dense gx;
+    std::int64_t columns;
+    __device__ void prepare(std::int64_t, Local&) const {}
+    __device__ void read(std::int64_t row, std::int64_t column, Raw& raw) const {
+        raw.at = row * columns + column;
+        gy.read(raw.at, raw.g);
+        saved.read(raw.at, raw.saved);
+    }
+    __device__ void add(const Raw& raw, const Local&, C (*sums)[kWidth]) const {
+        C g[kWidth], s[kWidth];
+        Source::unpack(raw.g, g);
+        Source::unpack(raw.saved, s);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) g[i] = Op::backward(g[i], s[i], Scalars{});
+        Source::store(g, gx, raw.at);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) sums[0][i] += g[i];
+    }
+};
+
+struct Put {
+    Dense gb;
+    bool accumulate;
+    __device__ void operator()(std::int64_t, std::int64_t column, const double* sums) const {
+        gb.put<double>(column, accumulate ? gb.get<double>(column) + sums[0] : sums[0]);
+    }
+};
+
+}  // namespace
+
+std::size_t activation_backward_scratch_bytes(const View& gy, const View& gb) {
+    const std::int64_t columns = gb.numel();
+    return columns > 0 ? ColumnPlan::scratch_bytes(1, gy.numel() / columns, columns, 1) : 0;
+}
+
+void activation_backward(Activation activation, const View& gy, const View& saved, const View& gx, const View& gb,
+                         bool accumulate, void* scratch, cudaStream_t stream) {
+    const std::int64_t columns = gb.numel();
+    if (columns == 0) return;
+    with_source(columns, {&gy, &saved, &gx}, {}, [&](auto tag) {
+        using Source = typename decltype(tag)::type;
+        const auto launch = [&](auto op) {
+            const Passed<Source, decltype(op)> term{Source(gy), Source(saved), Dense(gx), columns};
+            launch_columns(term, Put{Dense(gb), accumulate}, 1, gy.numel() / columns, columns, scratch, stream);
+        };
+        if (activation == Activation::relu)
+            launch(pointwise::Relu{});
+        else
+            launch(pointwise::GeluTanh{});
+    });
+}
+
+}  // namespace invar::cuda

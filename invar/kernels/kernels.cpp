@@ -1,0 +1,26 @@
+#include "invar/kernels/kernels.h"
+
+namespace invar {
+
+void Kernels::matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
+    matmul(a, b, e.bias, out, accumulate);
+    if (e.before) copy(out, e.before);
+    if (e.activation == Activation::relu) unary(UnaryOp::Relu, out, out, {});
+    if (e.activation == Activation::gelu_tanh) unary(UnaryOp::GeluTanh, out, out, {});
+    if (!e.row_sums) return;
+    View rows = a;  // a^T as it lies in memory
+    rows.rank = 2;
+    rows.size[0] = a.size[2], rows.size[1] = a.size[1];
+    rows.stride[0] = a.size[1], rows.stride[1] = 1;
+    sum({1, a.size[2], a.size[1]}, rows, e.row_sums, 1.0, accumulate);
+}
+
+void Kernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
+                                  const View& gb, bool accumulate) {
+    unary_backward(activation == Activation::relu ? UnaryOp::Relu : UnaryOp::GeluTanh, gy, saved, gx, {});
+    if (!gb) return;
+    const std::int64_t columns = gb.numel();
+    sum({1, columns > 0 ? gx.numel() / columns : 0, columns}, gx, gb, 1.0, accumulate);
+}
+
+}  // namespace invar

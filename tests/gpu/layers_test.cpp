@@ -1,0 +1,180 @@
+// The products and convolutions that have kernels or epilogues of their own, in the geometries that lead to each of
+// them, against the CPU in f64.
+#include <cmath>
+
+#include "invar/amp/autocast.h"
+#include "invar/autograd/node.h"
+#include "invar/core/error.h"
+#include "invar/core/format_info.h"
+#include "invar/ops/ops.h"
+#include "tests/gpu/fixture.h"
+#include "tests/ops/cases.h"
+
+namespace invar::testing {
+namespace {
+
+struct Layer {
+    Shape x, w;
+    ops::Conv2dOptions options{};
+};
+
+Tensor leaf(const Shape& shape, Dtype dtype, std::uint64_t seed) {
+    return on_gpu(Tensor::from(random_values(shape.numel(), -1, 1, seed), shape, dtype).set_requires_grad());
+}
+Tensor exactly(const Tensor& x) {
+    return Tensor::from(x.to_vector<double>(), x.shape()).set_requires_grad();
+}
+double distance(const Tensor& got, const Tensor& exact) {
+    const std::vector<double> a = got.to_vector<double>(), b = exact.to_vector<double>();
+    double wrong = 0, all = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) wrong += (a[i] - b[i]) * (a[i] - b[i]), all += b[i] * b[i];
+    return std::isfinite(wrong) ? std::sqrt(wrong / all) : wrong;
+}
+// g where the result passed; the mask is the device's own, for a value at 0 may round to either side.
+Tensor where_passed(const Tensor& g, const Tensor& y) {
+    std::vector<double> values = g.to_vector<double>();
+    const std::vector<double> result = y.to_vector<double>();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = result[i] > 0 ? values[i] : 0.0;
+    return Tensor::from(values, g.shape());
+}
+
+class GpuLayers : public OnGpu<::testing::TestWithParam<Dtype>> {
+  protected:
+    double rounding() const { return format_info(GetParam()).epsilon; }
+    // FP32 sums of n random terms, in whatever order: far below one rounding to 16 bits.
+    static double sums(std::int64_t n) { return std::sqrt(double(n)) * format_info(Dtype::f32).epsilon; }
+
+    // Twice, so that the second gradient is added to the first.
+    void check_twice(const Layer& layer) const {
+        const Tensor x = leaf(layer.x, GetParam(), 1), w = leaf(layer.w, GetParam(), 2);
+        const Tensor b = leaf({layer.w[0]}, GetParam(), 3);
+        const std::string what = layer.x.str() + " with " + layer.w.str();
+        ops::Conv2dOptions plain = layer.options;
+        plain.activation = Activation::none;
+        const Tensor xe = exactly(x), we = exactly(w), be = exactly(b);
+        const Tensor y = ops::conv2d(x, w, b, layer.options), ye = ops::conv2d(xe, we, be, plain);
+        const bool relu = layer.options.activation == Activation::relu;
+        EXPECT_LE(distance(y, relu ? ops::relu(ye) : ye), 2 * rounding() + sums(w.numel() / w.size(0))) << what;
+        const Tensor g = leaf(y.shape(), GetParam(), 4).detach();
+        const Tensor g_exact = relu ? where_passed(g, y) : exactly(g).detach();
+        for (int turn = 1; turn <= 2; ++turn) {
+            backward(y, g, true);
+            backward(ye, g_exact, true);
+            const std::int64_t positions = y.numel() / y.size(-1);
+            EXPECT_LE(distance(x.grad(), xe.grad()), turn * rounding() + sums(w.numel() / w.size(3))) << what;
+            EXPECT_LE(distance(w.grad(), we.grad()), turn * rounding() + sums(positions)) << what << ", turn " << turn;
+            EXPECT_LE(distance(b.grad(), be.grad()), turn * rounding() + sums(positions)) << what << ", turn " << turn;
+        }
+    }
+};
+
+TEST_P(GpuLayers, GiveTheWeightGradientsOfEveryGeometry) {
+    const Layer layers[] = {{{3, 26, 26, 32}, {64, 3, 3, 32}},
+                            {{2, 13, 17, 40}, {72, 3, 3, 40}, {.padding = {1, 1}}},
+                            {{2, 30, 131, 8}, {8, 3, 3, 8}, {.stride = {2, 2}, .padding = {1, 1}}},
+                            {{2, 9, 9, 96}, {136, 3, 3, 96}, {.padding = {2, 2}, .dilation = {2, 2}}},
+                            {{2, 14, 14, 64}, {128, 1, 1, 64}, {.stride = {2, 2}}},
+                            {{2, 11, 70, 16}, {24, 5, 5, 16}, {.padding = {2, 2}}},
+                            {{2, 20, 20, 16}, {16, 7, 7, 16}, {.stride = {2, 1}, .padding = {3, 3}}},
+                            {{300, 7, 7, 32}, {32, 3, 3, 32}, {.padding = {1, 1}}},
+                            {{2, 5, 5, 12}, {20, 3, 3, 12}},
+                            {{2, 26, 26, 32}, {64, 3, 3, 32}, {.activation = Activation::relu}}};
+    for (const Layer& layer : layers) check_twice(layer);
+}
+
+TEST_P(GpuLayers, ConvolveImagesOfFewChannels) {
+    for (const Activation activation : {Activation::none, Activation::relu}) {
+        const Layer layers[] = {{{5, 28, 28, 1}, {32, 3, 3, 1}},
+                                {{3, 32, 32, 3}, {64, 3, 3, 3}, {.padding = {1, 1}}},
+                                {{2, 33, 31, 3}, {40, 3, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
+                                {{2, 12, 150, 1}, {8, 5, 5, 1}, {.padding = {2, 2}}},
+                                {{2, 40, 40, 2}, {24, 2, 4, 2}, {.stride = {2, 1}, .dilation = {2, 1}}},
+                                {{700, 6, 6, 1}, {16, 3, 3, 1}},
+                                {{2, 30, 30, 3}, {16, 7, 7, 3}, {.stride = {2, 2}, .padding = {3, 3}}}};
+        for (Layer layer : layers) {
+            layer.options.activation = activation;
+            check_twice(layer);
+        }
+    }
+}
+
+TEST_P(GpuLayers, FirstLayersNeedNoGradientOfTheImage) {
+    const Tensor x = leaf({4, 28, 28, 1}, GetParam(), 1).detach(), w = leaf({32, 3, 3, 1}, GetParam(), 2);
+    const Tensor b = leaf({32}, GetParam(), 3), we = exactly(w), be = exactly(b);
+    const Tensor y = ops::conv2d(x, w, b, {.activation = Activation::relu});
+    const Tensor g = leaf(y.shape(), GetParam(), 4).detach();
+    backward(y, g);
+    backward(ops::conv2d(exactly(x).detach(), we, be), where_passed(g, y));
+    EXPECT_LE(distance(w.grad(), we.grad()), rounding() + sums(4 * 26 * 26));
+    EXPECT_LE(distance(b.grad(), be.grad()), rounding() + sums(4 * 26 * 26));
+}
+
+// Weights are FP32 leaves that autocast narrows without loss: their gradients must not have been through 16 bits.
+TEST_P(GpuLayers, KeepWeightGradientsInFp32) {
+    const auto narrow = [&](const Shape& shape, std::uint64_t seed) { return leaf(shape, GetParam(), seed).detach(); };
+    const auto master = [&](const Shape& shape, std::uint64_t seed) {
+        return ops::cast(narrow(shape, seed), Dtype::f32).detach().set_requires_grad();
+    };
+    const Layer layers[] = {{{16, 26, 26, 32}, {64, 3, 3, 32}}, {{16, 28, 28, 1}, {32, 3, 3, 1}}};
+    for (const Layer& layer : layers) {
+        const Tensor x = narrow(layer.x, 1), w = master(layer.w, 2), b = master({layer.w[0]}, 3);
+        const Tensor we = exactly(w), be = exactly(b);
+        const bool low = GetParam() != Dtype::f32;
+        Tensor y;
+        {
+            const Autocast cast(low ? GetParam() : Dtype::f16, low);
+            y = ops::conv2d(x, w, b);
+        }
+        const Tensor g = narrow(y.shape(), 4);
+        backward(y, g);
+        backward(ops::conv2d(exactly(x).detach(), we, be), exactly(g).detach());
+        EXPECT_EQ(w.grad().dtype(), Dtype::f32);
+        EXPECT_LE(distance(w.grad(), we.grad()), 4 * sums(y.numel() / y.size(-1))) << layer.x.str();
+        EXPECT_LE(distance(b.grad(), be.grad()), 4 * sums(y.numel() / y.size(-1))) << layer.x.str();
+    }
+}
+
+TEST_P(GpuLayers, ApplyActivationsInTheProduct) {
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh})
+        for (const auto& [rows, in, out] : {std::array{32, 784, 512}, {5, 64, 10}, {128, 9216, 128}, {257, 72, 24}}) {
+            const Tensor x = leaf({rows, in}, GetParam(), 1), w = leaf({out, in}, GetParam(), 2);
+            const Tensor b = leaf({out}, GetParam(), 3), xe = exactly(x), we = exactly(w), be = exactly(b);
+            const Tensor y = ops::linear(x, w, b, activation), before = ops::linear(xe, we, be);
+            const bool relu = activation == Activation::relu;
+            const Tensor ye = relu                             ? ops::relu(before)
+                              : activation == Activation::none ? before
+                                                               : ops::gelu(before, true);
+            const std::string what = fmt::format("{}x{} by {}, activation {}", rows, in, out, int(activation));
+            EXPECT_LE(distance(y, ye), 2 * rounding() + sums(in)) << what;
+            const Tensor g = leaf(y.shape(), GetParam(), 4).detach();
+            for (int turn = 1; turn <= 2; ++turn) {
+                backward(y, g, true);
+                if (relu)
+                    backward(before, where_passed(g, y), true);
+                else
+                    backward(ye, exactly(g).detach(), true);
+                // A gelu's derivative is taken at a rounded place, by the device's own tanh, and its product rounded
+                // again.
+                const double allowed = (turn + 2) * rounding() + 8 * format_info(Dtype::f32).epsilon;
+                EXPECT_LE(distance(x.grad(), xe.grad()), allowed + sums(out)) << what;
+                EXPECT_LE(distance(w.grad(), we.grad()), allowed + sums(rows)) << what << ", turn " << turn;
+                EXPECT_LE(distance(b.grad(), be.grad()), allowed + sums(rows)) << what << ", turn " << turn;
+            }
+        }
+}
+
+TEST_P(GpuLayers, GiveTheSameBitsTwice) {
+    const auto run = [&] {
+        const Tensor x = leaf({64, 26, 26, 32}, GetParam(), 1), w = leaf({64, 3, 3, 32}, GetParam(), 2);
+        const Tensor b = leaf({64}, GetParam(), 3), y = ops::conv2d(x, w, b);
+        backward(y, leaf(y.shape(), GetParam(), 4).detach());
+        return bytes_of(y) + bytes_of(x.grad()) + bytes_of(w.grad()) + bytes_of(b.grad());
+    };
+    EXPECT_EQ(run(), run());
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GpuLayers, ::testing::Values(Dtype::f32, Dtype::f16, Dtype::bf16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace invar::testing
