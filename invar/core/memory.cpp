@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 #include "invar/core/device_loader.h"
 #include "invar/core/error.h"
@@ -24,14 +24,35 @@ class HostMemory : public RawMemory {
     void free(void* data, std::size_t) override { std::free(data); }
 };
 
+}  // namespace
+
+// Where blocks come from and wait for their next use. Guarded by the allocator's mutex.
+struct BlockPool {
+    explicit BlockPool(RawMemory& from, std::unique_ptr<RawMemory> own = nullptr)
+        : owned(std::move(own)), raw(owned ? *owned : from) {}
+    std::unique_ptr<RawMemory> owned;
+    RawMemory& raw;
+    std::multimap<std::size_t, void*> free;
+    bool closed = false;  // nobody will ask again: a freed block leaves at once
+};
+
+namespace {
+
+std::shared_ptr<BlockPool>& current_pool(Device device) {
+    thread_local std::array<std::shared_ptr<BlockPool>, 2> pools;
+    return pools[static_cast<std::size_t>(device.kind)];
+}
+
 // Blocks come in a few sizes; a freed block waits in its size's list for the next request of about that size.
 class CachingAllocator {
   public:
-    explicit CachingAllocator(std::unique_ptr<RawMemory> raw) : raw_(std::move(raw)) {}
+    explicit CachingAllocator(std::unique_ptr<RawMemory> raw)
+        : raw_(std::move(raw)), common_(std::make_shared<BlockPool>(*raw_)) {}
 
     void* allocate(std::size_t bytes, Purpose purpose, Device device) {
         const std::lock_guard lock(mutex_);
-        void* data = take(rounded(bytes), bytes, device);
+        const std::shared_ptr<BlockPool>& pool = current_pool(device);
+        void* data = take(rounded(bytes), bytes, device, pool ? pool : common_);
         const int p = static_cast<int>(purpose);
         stats_.live[p] += std::int64_t(bytes);
         stats_.live_total += std::int64_t(bytes);
@@ -44,9 +65,25 @@ class CachingAllocator {
         const std::lock_guard lock(mutex_);
         stats_.live[static_cast<int>(purpose)] -= std::int64_t(bytes);
         stats_.live_total -= std::int64_t(bytes);
-        const std::size_t held = sizes_.at(data);
-        stats_.cached += std::int64_t(held);
-        free_.emplace(held, data);
+        const auto found = blocks_.find(data);
+        const std::size_t held = found->second.bytes;
+        BlockPool& pool = *found->second.pool;
+        if (pool.closed) {
+            pool.raw.free(data, held);
+            blocks_.erase(found);
+            return;
+        }
+        if (&pool == common_.get()) stats_.cached += std::int64_t(held);
+        pool.free.emplace(held, data);
+    }
+
+    std::shared_ptr<BlockPool> open_pool(std::unique_ptr<RawMemory> raw) {
+        return std::make_shared<BlockPool>(*raw_, std::move(raw));
+    }
+    void close(BlockPool& pool) {
+        const std::lock_guard lock(mutex_);
+        pool.closed = true;
+        release(pool);
     }
 
     void zero(void* data, std::size_t bytes) { raw_->zero(data, bytes); }
@@ -70,27 +107,32 @@ class CachingAllocator {
     }
 
   private:
+    struct Block {
+        std::size_t bytes;
+        std::shared_ptr<BlockPool> pool;
+    };
+
     static std::size_t rounded(std::size_t bytes) {
         const std::size_t step = bytes < kLarge ? kSmallStep : kLargeStep;
         return std::max(step, (bytes + step - 1) / step * step);
     }
 
-    void* take(std::size_t bytes, std::size_t asked, Device device) {
+    void* take(std::size_t bytes, std::size_t asked, Device device, const std::shared_ptr<BlockPool>& pool) {
         if (bytes < asked) out_of_memory(asked, device);  // so much that rounding up went around
-        const auto found = free_.lower_bound(bytes);
-        if (found != free_.end() && found->first <= bytes + bytes / 4) {
+        const auto found = pool->free.lower_bound(bytes);
+        if (found != pool->free.end() && found->first <= bytes + bytes / 4) {
             void* data = found->second;
-            stats_.cached -= std::int64_t(found->first);
-            free_.erase(found);
+            if (pool == common_) stats_.cached -= std::int64_t(found->first);
+            pool->free.erase(found);
             return data;
         }
-        void* data = raw_->allocate(bytes);
+        void* data = pool->raw.allocate(bytes);
         if (data == nullptr) {
             release_cached_locked();
-            data = raw_->allocate(bytes);
+            data = pool->raw.allocate(bytes);
         }
         if (data == nullptr) out_of_memory(asked, device);
-        sizes_.emplace(data, bytes);
+        blocks_.emplace(data, Block{bytes, pool});
         return data;
     }
 
@@ -100,18 +142,22 @@ class CachingAllocator {
     }
 
     void release_cached_locked() {
-        for (const auto& [bytes, data] : free_) {
-            raw_->free(data, bytes);
-            sizes_.erase(data);
-        }
-        free_.clear();
+        release(*common_);
         stats_.cached = 0;
+    }
+
+    void release(BlockPool& pool) {
+        for (const auto& [bytes, data] : pool.free) {
+            pool.raw.free(data, bytes);
+            blocks_.erase(data);
+        }
+        pool.free.clear();
     }
 
     std::mutex mutex_;
     std::unique_ptr<RawMemory> raw_;
-    std::multimap<std::size_t, void*> free_;
-    std::map<void*, std::size_t> sizes_;
+    std::shared_ptr<BlockPool> common_;
+    std::map<void*, Block> blocks_;
     MemoryStats stats_;
 };
 
@@ -173,6 +219,17 @@ Storage::~Storage() {
 
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
     allocators()[static_cast<int>(kind)] = new CachingAllocator(std::move(memory));
+}
+
+MemoryPool::MemoryPool(Device device, std::unique_ptr<RawMemory> raw)
+    : device_(device), blocks_(allocator_of(device).open_pool(std::move(raw))) {}
+MemoryPool::~MemoryPool() {
+    allocator_of(device_).close(*blocks_);
+}
+MemoryPool::Scope::Scope(const MemoryPool& pool)
+    : device_(pool.device_), previous_(std::exchange(current_pool(device_), pool.blocks_)) {}
+MemoryPool::Scope::~Scope() {
+    current_pool(device_) = std::move(previous_);
 }
 
 void set_device_loader(void (*load)(Device)) {

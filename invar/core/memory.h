@@ -76,7 +76,36 @@ class RawMemory {
     virtual void copy_to_host(void* host, const void* data, std::size_t bytes) { std::memcpy(host, data, bytes); }
 };
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory);
-void set_zero(Device device, void* data, std::size_t bytes);
+
+// Blocks apart from all others: what a thread allocates inside a scope of the pool comes from it, and goes back to it
+// whenever it is freed. For what recorded work goes on using after the host has let go of it, and for host memory that
+// another device can reach. The pool's memory is given back when it and everything from it are gone.
+class MemoryPool {
+  public:
+    // Without `raw`, of the device's own memory.
+    explicit MemoryPool(Device device, std::unique_ptr<RawMemory> raw = nullptr);
+    ~MemoryPool();
+    MemoryPool(const MemoryPool&) = delete;
+    MemoryPool& operator=(const MemoryPool&) = delete;
+
+    class Scope {
+      public:
+        explicit Scope(const MemoryPool& pool);
+        ~Scope();
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
+
+      private:
+        Device device_;
+        std::shared_ptr<struct BlockPool> previous_;
+    };
+
+  private:
+    Device device_;
+    std::shared_ptr<struct BlockPool> blocks_;
+};
+
 void copy_to_host(Device device, void* host, const void* data, std::size_t bytes);
+void set_zero(Device device, void* data, std::size_t bytes);
 
 }  // namespace invar

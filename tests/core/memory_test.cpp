@@ -92,6 +92,55 @@ TEST_F(Memory, DoesNotSpendALargeBlockOnASmallRequest) {
     EXPECT_EQ(now().cached, cached);
 }
 
+TEST_F(Memory, OfAPoolIsLentToNobodyElse) {
+    MemoryPool pool(Device::cpu());
+    const void* lent = nullptr;
+    {
+        const MemoryPool::Scope scope(pool);
+        const Storage block(kMiB, Device::cpu(), Purpose::activations);
+        lent = block.data();
+    }
+    const Storage outside(kMiB, Device::cpu(), Purpose::activations);
+    EXPECT_NE(outside.data(), lent);
+    EXPECT_EQ(now().cached, 0) << "what is freed in a pool is not free for all";
+    const MemoryPool::Scope scope(pool);
+    const Storage inside(kMiB, Device::cpu(), Purpose::activations);
+    EXPECT_EQ(inside.data(), lent);
+    const void* elsewhere = nullptr;
+    std::thread([&] { elsewhere = Storage(kMiB, Device::cpu(), Purpose::data).data(); }).join();
+    EXPECT_NE(elsewhere, lent);
+}
+
+// Counts what it has given and not got back.
+struct Counted : RawMemory {
+    explicit Counted(int& out) : out(out) {}
+    void* allocate(std::size_t bytes) override {
+        ++out;
+        return std::aligned_alloc(64, bytes);
+    }
+    void free(void* data, std::size_t) override {
+        --out;
+        std::free(data);
+    }
+    int& out;
+};
+
+TEST_F(Memory, OfAPoolGoesBackWhereItCameFromAlsoWhenItOutlivesThePool) {
+    int out = 0;
+    std::optional<Tensor> kept;
+    {
+        MemoryPool pool(Device::cpu(), std::make_unique<Counted>(out));
+        const MemoryPool::Scope scope(pool);
+        kept = Tensor::empty({100});
+        Tensor::empty({100000});
+        EXPECT_EQ(out, 2);
+    }
+    EXPECT_EQ(out, 1) << "the one that nobody used";
+    std::memset(kept->raw(), 1, kept->bytes());
+    kept.reset();
+    EXPECT_EQ(out, 0);
+}
+
 TEST_F(Memory, IsAlignedForTheWidestVectors) {
     for (const std::size_t bytes : {std::size_t(0), std::size_t(1), std::size_t(513), kMiB - 1, kMiB, kMiB + 1}) {
         const Storage block(bytes, Device::cpu(), Purpose::workspace);
