@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "invar/core/device.h"
+#include "invar/core/memory.h"
 #include "invar/core/rng.h"
 #include "invar/core/view.h"
 #include "invar/kernels/pointwise.h"
@@ -20,6 +23,29 @@ namespace invar {
 struct KernelOptions {
     bool benchmark = true;      // try them and keep the fastest ...
     bool deterministic = true;  // ... but only where the choice cannot change from run to run: same seed, same bytes
+};
+
+// Work that a device was shown once and can repeat as a whole, without the host going through it again.
+class Recording {
+  public:
+    virtual ~Recording() = default;
+    // Once more, with the values that its tensors hold now. Random numbers go on from where the default generator is,
+    // and move it on, as if the host had done the work.
+    virtual void replay() = 0;
+    virtual std::int64_t parts() const = 0;  // kernels, copies and the like in it
+};
+
+// Copies to a device that run beside its computations.
+class CopyQueue {
+  public:
+    virtual ~CopyQueue() = default;  // waits for its copies
+    // Begins when everything given to the device so far is done; does not hold up what is given to it later.
+    virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
+    // Stands for all uploads so far. Tickets count up by one.
+    virtual std::uint64_t ticket() = 0;
+    virtual void join(std::uint64_t ticket) = 0;  // what is given to the device from now on waits for those uploads
+    virtual bool done(std::uint64_t ticket) = 0;
+    virtual void wait(std::uint64_t ticket) = 0;
 };
 
 class Kernels {
@@ -81,11 +107,16 @@ class Kernels {
                      const View& index) = 0;  // either output may be absent
     virtual void softmax(const Span3& span, const View& x, const View& y, bool log) = 0;
     virtual void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) = 0;
-    // Mean negative log-likelihood a row: losses f32 or f64 [rows]; lse, the rows' log-sum-exp, is saved for backward.
+    // Negative log-likelihood a row: losses f32 or f64 [rows]; lse, the rows' log-sum-exp, is saved for backward.
     virtual void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
                                const View& lse) = 0;
+    // glosses: one a row, or one for all; divided by the scalar `count` where that is there.
     virtual void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                        const View& lse, const View& glosses, const View& glogits) = 0;
+                                        const View& lse, const View& glosses, const View& count,
+                                        const View& glogits) = 0;
+    // The mean of the losses whose target is not `ignore_index`, and how many they are; scalars of the losses' dtype.
+    virtual void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
+                           const View& count) = 0;
 
     // --- normalisation: x as [rows, columns]; statistics in f32 (f64 for f64) ---
     virtual void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
@@ -111,17 +142,31 @@ class Kernels {
     // --- the optimizer, over flat stores ---
     // Sum of squares, largest magnitude and count of non-finite values of the f32 gradients, into `state`.
     virtual void grad_stats(const View& gradients, StepState* state) = 0;
-    // `scale` is what the gradients are still multiplied by; nullptr where they are not.
-    virtual void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip,
+    // grad_stats, and from them what the step does. `scale` is what the gradients are still multiplied by; nullptr
+    // where they are not.
+    virtual void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
                       const ScheduleSpec& schedule) = 0;
     virtual void optimizer_step(const FlatStore& store, std::span<const Segment> segments,
                                 std::span<const OptimizerSpec> groups, const StepState* state) = 0;
-    virtual void finish(StepState* state, ScaleState* scale) = 0;
-    virtual void update(ScaleState* scale, const ScalerSpec& spec) = 0;
+    // `loss`, a scalar, goes into the report; it may be absent where there is none.
+    virtual void conclude(const StepEnd& end, const View& loss) = 0;
     // The explicit calls of people who write the step by hand: gradients *= factor, clamped to +-limit where limit > 0.
     virtual void scale_gradients(const View& gradients, float factor, float limit) = 0;
 
+    // --- time: a device may be behind what it was given ---
     virtual void synchronize() = 0;
+    // Whether all that was given is done; throws what went wrong.
+    virtual bool idle() { return true; }
+    // Has `work` recorded, and runs the recording for the first time. nullptr, with nothing done, on a device that is
+    // never behind. Throws, with nothing run, where the work cannot be recorded, such as for an op that reads a value
+    // back. What it allocates comes from `pool` and stays reserved while the pool lives.
+    virtual std::unique_ptr<Recording> record(const MemoryPool& /*pool*/, const std::function<void()>& /*work*/) {
+        return nullptr;
+    }
+    // Both nullptr where the device's memory is the host's: host memory for fast copies, which the device can also
+    // write, and a queue for them.
+    virtual std::unique_ptr<RawMemory> host_memory() { return nullptr; }
+    virtual std::unique_ptr<CopyQueue> copy_queue() { return nullptr; }
 };
 
 // The kernels of a device; throws where the build or the machine has no such device.

@@ -19,12 +19,14 @@ struct ScalerSpec {
     float max_scale = 0.0f;               // 0: no ceiling but finite FP32
     std::int32_t hysteresis = 1;          // overflows it takes until the scale backs off
     bool consecutive_hysteresis = false;  // every clean step refills the hysteresis, not growth alone
+    bool operator==(const ScalerSpec&) const = default;
 };
 
 struct ClipSpec {
     enum class Kind : std::uint8_t { none, norm, value };
     Kind kind = Kind::none;
     float limit = 0.0f;
+    bool operator==(const ClipSpec&) const = default;
 };
 
 // The learning rate over the steps that were taken; a skipped step does not advance it.
@@ -39,6 +41,7 @@ struct ScheduleSpec {
     double start_div = 25.0;        // one_cycle: starts at rate / start_div ...
     double final_div = 1e4;         // ... and ends at that start / final_div
     double rise = 0.3;              // one_cycle: share of steps spent rising
+    bool operator==(const ScheduleSpec&) const = default;
 
     // The factor on the base learning rate for the step after `taken` steps.
     INVAR_HD double factor(std::int64_t taken) const {
@@ -159,6 +162,42 @@ INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
     if (raised <= ceiling) s.scale = raised, ++s.growths;
 }
 
+// What a step has to say to the host, which reads it when it likes.
+struct StepReport {
+    std::uint64_t sequence = 0;  // of the step, from 1; written last, so that who sees it sees the rest
+    double loss = 0.0;
+    StepState step;
+    ScaleState scale;
+};
+
+// Where reports go, one after the other and round again: host memory that the device writes while the host reads.
+struct ReportSlots {
+    StepReport* slots = nullptr;  // nullptr: nobody asks
+    std::uint64_t count = 0;
+    std::uint64_t* written = nullptr;  // the device's own count of reports
+};
+
+// The end of a step: counts it, tells the scaler, moves the scale, reports. What is absent is left out.
+struct StepEnd {
+    StepState* state = nullptr;
+    ScaleState* scale = nullptr;
+    bool updates_scale = false;
+    ScalerSpec scaler;
+    ReportSlots reports;
+};
+
+// Does all of that but write the sequence number, which comes after the rest has arrived: returns where, or nullptr.
+INVAR_HD inline StepReport* conclude_step(const StepEnd& end, double loss) {
+    if (end.state != nullptr) finish_step(*end.state, end.scale);
+    if (end.updates_scale) update_scale(*end.scale, end.scaler);
+    if (end.reports.slots == nullptr) return nullptr;
+    StepReport* const report = end.reports.slots + (*end.reports.written)++ % end.reports.count;
+    report->loss = loss;
+    if (end.state != nullptr) report->step = *end.state;
+    if (end.scale != nullptr) report->scale = *end.scale;
+    return report;
+}
+
 // One group of parameters with its own rates.
 struct OptimizerSpec {
     enum class Kind : std::uint8_t { sgd, adam, adamw };
@@ -170,6 +209,7 @@ struct OptimizerSpec {
     float beta1 = 0.9f;
     float beta2 = 0.999f;
     float eps = 1e-8f;
+    bool operator==(const OptimizerSpec&) const = default;
 };
 
 }  // namespace invar

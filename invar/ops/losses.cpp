@@ -33,12 +33,14 @@ struct RowLoss {
     }
     // Saves, as the first tensor, what the mean divides by.
     Tensor reduce(Context& ctx, const Tensor& losses, const Tensor& target) const {
-        Tensor count;
-        if (options.reduction == Reduction::mean) count = total(counted(target, losses.dtype()));
+        if (options.reduction != Reduction::mean) {
+            ctx.save({});
+            return options.reduction == Reduction::none ? losses : total(losses);
+        }
+        Tensor result = Tensor::empty({}, losses.dtype(), losses.device()), count = Tensor::empty_like(result);
+        kernels_for(losses.device())
+            .mean_loss(losses.view(), target.view(), options.ignore_index, result.view(), count.view());
         ctx.save(count);
-        if (options.reduction == Reduction::none) return losses;
-        Tensor result = total(losses);
-        if (count) kernels_for(result.device()).binary(BinaryOp::Div, result.view(), count.view(), result.view(), {});
         return result;
     }
     // The gradient of each row's loss.
@@ -74,10 +76,11 @@ struct CrossEntropy {
         return result;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor logits = ctx.saved(1), target = ctx.saved(2), lse = ctx.saved(3), each = loss.spread(ctx, g);
+        const Tensor count = ctx.saved(0), logits = ctx.saved(1), target = ctx.saved(2), lse = ctx.saved(3);
         Tensor gx = Tensor::empty_like(logits);
         kernels_for(g.device())
-            .cross_entropy_backward(spec(logits), logits.view(), target.view(), lse.view(), each.view(), gx.view());
+            .cross_entropy_backward(spec(logits), logits.view(), target.view(), lse.view(), dense(g).view(),
+                                    count ? count.view() : View{}, gx.view());
         return {gx, Tensor{}};
     }
 };

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/ops/pointwise.h"
 
@@ -102,8 +103,35 @@ void GradScaler::update() {
     }
     check(stepped,
           "update(): no optimizer has stepped since the last update(), so there is nothing to judge the scale by");
-    kernels_for(state_.device()).update(device_state(), spec_);
+    StepEnd end;
+    end.scale = device_state();
+    end.updates_scale = true;
+    end.scaler = spec_;
+    kernels_for(state_.device()).conclude(end, {});
     state_.bump_version();
+    forget_step();
+}
+
+void GradScaler::backward(const Tensor& loss) {
+    scaled_ = true;
+    invar::backward(loss, state_.window(0, loss.shape()));
+}
+
+void GradScaler::step_and_update(Optimizer& optimizer, const ClipSpec& clip, const ReportSlots& reports,
+                                 const Tensor& loss) {
+    StepEnd end;
+    end.reports = reports;
+    if (!enabled()) return optimizer.step_scaled(nullptr, clip, end, loss);
+    check(stages_.empty(), "step_and_update() is for one optimizer by itself; here some were unscaled or have stepped");
+    check(scaled_, "step_and_update(): no loss was scaled since the last update(); run backward(loss) of the scaler");
+    end.updates_scale = true;
+    end.scaler = spec_;
+    optimizer.step_scaled(device_state(), clip, end, loss);
+    state_.bump_version();
+    forget_step();
+}
+
+void GradScaler::forget_step() {
     stages_.clear();
     scaled_ = false;
 }

@@ -27,6 +27,14 @@ class GradScaler {
     // Once after all steps: moves the scale.
     void update();
 
+    // backward(scale(loss)) without the multiplication: the scale is the gradient of the loss.
+    void backward(const Tensor& loss);
+    // step() and update() where there is one optimizer, in one go; reports the step, with its loss, where asked to.
+    void step_and_update(Optimizer& optimizer, const ClipSpec& clip = {}, const ReportSlots& reports = {},
+                         const Tensor& loss = {});
+    // As after update(), for a step that was given up half-way.
+    void forget_step();
+
     bool enabled() const { return spec_.enabled; }
     const ScalerSpec& spec() const { return spec_; }
     double get_scale() const { return enabled() ? double(state().scale) : 1.0; }

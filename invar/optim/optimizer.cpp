@@ -53,13 +53,14 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, StoreOptions options) {
 Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions options)
     : Optimizer({ParameterGroup{model.parameters(), spec}}, options) {}
 
-void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip) {
+void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end, const Tensor& loss) {
     store_->check_gradients();
     Kernels& device = kernels();
-    device.grad_stats(store_->gradients().view(), device_state());
-    device.plan(device_state(), scale, clip, schedule_);
+    device.plan(store_->gradients().view(), device_state(), scale, clip, schedule_);
     device.optimizer_step(store_->flat(), store_->segments(), groups_, device_state());
-    device.finish(device_state(), scale);
+    end.state = device_state();
+    end.scale = scale;
+    device.conclude(end, loss ? loss.view() : View{});
     store_->weights().bump_version();
     if (store_->shadow()) store_->shadow().bump_version();
 }

@@ -23,8 +23,9 @@ class Optimizer {
     void zero_grad() { store_->zero_gradients(); }
     // One step on gradients that are not scaled.
     void step(const ClipSpec& clip = {}) { step_scaled(nullptr, clip); }
-    // One step on gradients that still carry the scale; overflow makes it a no-op. GradScaler calls this.
-    void step_scaled(ScaleState* scale, const ClipSpec& clip);
+    // One step on gradients that still carry the scale; overflow makes it a no-op. GradScaler calls this, and says what
+    // else the step ends with.
+    void step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end = {}, const Tensor& loss = {});
 
     void set_schedule(const ScheduleSpec& schedule) { schedule_ = schedule; }
     const ScheduleSpec& schedule() const { return schedule_; }

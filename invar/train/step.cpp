@@ -8,7 +8,7 @@
 namespace invar {
 
 Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision,
-                     const ClipSpec& clip, std::span<const Batch> group) {
+                     const ClipSpec& clip, std::span<const Batch> group, const ReportSlots& reports) {
     const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);  // backward too
     std::int64_t samples = 0;
     for (const Batch& batch : group) samples += batch.size;
@@ -23,12 +23,12 @@ Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, co
         }
         // Each batch counts by its size: the gradient is that of one large batch, also when the last one is smaller.
         if (group.size() > 1) loss = loss * (double(batch.size) / double(samples));
-        backward(scaler.scale(loss));  // gradients land in FP32, in the flat store
+        scaler.backward(loss);  // gradients land in FP32, in the flat store
         const NoGrad no_grad;
         mean_loss = mean_loss ? mean_loss + loss.detach() : loss.detach();
     }
-    scaler.step(optimizer, clip);  // one pass: unscale, clip, update, write shadow; nothing at all on overflow
-    scaler.update();
+    // One pass: unscale, clip, update, write shadow; nothing at all on overflow. Then the scale moves.
+    scaler.step_and_update(optimizer, clip, reports, mean_loss);
     return mean_loss;
 }
 

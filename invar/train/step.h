@@ -9,9 +9,9 @@
 namespace invar {
 
 // Trains on one group of batches (more than one: gradient accumulation) and returns the loss, a mean over all its
-// samples, as a tensor on the device: reading it is left to whoever logs it.
+// samples, as a tensor on the device: reading it is left to whoever logs it. `reports` gets what the step found.
 Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision,
-                     const ClipSpec& clip, std::span<const Batch> group);
+                     const ClipSpec& clip, std::span<const Batch> group, const ReportSlots& reports = {});
 
 struct Evaluation {
     double loss = 0.0;

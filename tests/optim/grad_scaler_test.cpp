@@ -266,6 +266,39 @@ TEST(GradScaler, UnscaleThenStepIsTheFusedStepToTheBit) {
     EXPECT_EQ(state_bytes(hand), state_bytes(pass));
 }
 
+// The calls that training_step makes, against those of a loop written from memory.
+TEST(GradScaler, BackwardThenStepAndUpdateIsTheLongWayToTheBit) {
+    for (const bool enabled : {true, false}) {
+        Weights by_hand, short_way;
+        Optimizer hand(by_hand, OptimizerSpec{}), brief(short_way, OptimizerSpec{});
+        ScalerOptions options = options_of(4096, 3);
+        options.spec.enabled = enabled;
+        GradScaler hand_scaler(options), brief_scaler(options);
+        const ClipSpec clip{ClipSpec::Kind::norm, 0.5f};
+        for (int step = 0; step < 6; ++step) {
+            const float x = step == 2 ? kInf : float(step + 1);
+            const auto loss = [&](Weights& model) { return ops::sum(model(Tensor::from<float>({x, 1, 2}, {3}))); };
+            hand.zero_grad(), brief.zero_grad();
+            backward(hand_scaler.scale(loss(by_hand)));
+            hand_scaler.step(hand, clip);
+            hand_scaler.update();
+            brief_scaler.backward(loss(short_way));
+            brief_scaler.step_and_update(brief, clip);
+            EXPECT_EQ(brief_scaler.get_scale(), hand_scaler.get_scale()) << step;
+        }
+        EXPECT_EQ(state_bytes(hand), state_bytes(brief));
+        EXPECT_EQ(brief.state().skipped, 1);
+    }
+}
+
+TEST(GradScaler, ForgetsAStepThatWasGivenUp) {
+    Rig rig(options_of(1024));
+    rig.scaler.scale(Tensor::scalar(1));
+    rig.scaler.step(rig.optimizer);
+    rig.scaler.forget_step();
+    EXPECT_NO_THROW(rig.step(false));
+}
+
 TEST(GradScaler, SkipsAfterAnExplicitUnscaleToo) {
     Weights model;
     Optimizer optimizer(model, OptimizerSpec{});
@@ -393,6 +426,14 @@ TEST(GradScalerMisuse, StepWithoutAScaledLoss) {
     EXPECT_EQ(state_bytes(rig.optimizer), before);
     rig.step(false);
     EXPECT_ERROR(rig.scaler.step(rig.optimizer), Error, "scaler.scale(loss)");
+}
+
+TEST(GradScalerMisuse, StepAndUpdateAfterOtherCalls) {
+    Rig rig(options_of(1024));
+    EXPECT_ERROR(rig.scaler.step_and_update(rig.optimizer), Error, "no loss was scaled");
+    rig.scaler.scale(Tensor::scalar(1));
+    rig.scaler.unscale(rig.optimizer);
+    EXPECT_ERROR(rig.scaler.step_and_update(rig.optimizer), Error, "one optimizer by itself");
 }
 
 TEST(GradScalerMisuse, UpdateWithoutStep) {

@@ -5,6 +5,7 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/cuda/kernels.h"
+#include "invar/kernels/cuda/recording.h"
 #include "invar/kernels/devices.h"
 
 namespace invar::cuda {
@@ -31,6 +32,7 @@ class CudaMemory final : public RawMemory {
     void free(void* data, std::size_t) override { cudaFree(data); }  // waits for what still uses it
     void zero(void* data, std::size_t bytes) override { INVAR_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, stream())); }
     void copy_to_host(void* host, const void* data, std::size_t bytes) override {
+        refuse_recording("reading a value back");
         INVAR_CUDA_CHECK(cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream()));
         INVAR_CUDA_CHECK(cudaStreamSynchronize(stream()));
     }

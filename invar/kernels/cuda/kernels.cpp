@@ -2,9 +2,11 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/cuda/conv.h"
+#include "invar/kernels/cuda/copies.h"
 #include "invar/kernels/cuda/device.h"
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/products.h"
+#include "invar/kernels/cuda/recording.h"
 
 namespace invar::cuda {
 
@@ -33,6 +35,7 @@ void CudaKernels::copy(const View& from, const View& to) {
 }
 // Memory that is not pinned is staged before this returns, so the caller may let go of it.
 void CudaKernels::upload(void* device, const void* host, std::size_t bytes) {
+    refuse_recording("a copy of the host's memory");
     if (bytes > 0) INVAR_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream()));
 }
 void CudaKernels::download(void* host, const void* device, std::size_t bytes) {
@@ -43,10 +46,12 @@ void CudaKernels::fill(const View& out, double value) {
     launched("fill");
 }
 void CudaKernels::uniform(const View& out, double low, double high, RngState rng) {
+    refuse_recording("fresh random tensors");
     cuda::uniform(out, low, high, rng, stream());
     launched("uniform");
 }
 void CudaKernels::normal(const View& out, double mean, double deviation, RngState rng) {
+    refuse_recording("fresh random tensors");
     cuda::normal(out, mean, deviation, rng, stream());
     launched("normal");
 }
@@ -81,7 +86,10 @@ void CudaKernels::where(const View& condition, const View& a, const View& b, con
     launched("where");
 }
 void CudaKernels::dropout(const View& x, const View& y, double p, RngState rng) {
-    cuda::dropout(x, y, p, rng, stream());
+    if (const RecordedRandom* random = recorded_random())
+        cuda::dropout(x, y, p, random->from_counter(rng), random->counter(), stream());
+    else
+        cuda::dropout(x, y, p, rng, stream());
     launched("dropout");
 }
 void CudaKernels::add_into(const View& x, const View& y) {
@@ -165,9 +173,14 @@ void CudaKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits
     launched("cross_entropy");
 }
 void CudaKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                         const View& lse, const View& glosses, const View& glogits) {
-    cuda::cross_entropy_backward(spec, logits, target, lse, glosses, glogits, stream());
+                                         const View& lse, const View& glosses, const View& count, const View& glogits) {
+    cuda::cross_entropy_backward(spec, logits, target, lse, glosses, count, glogits, stream());
     launched("cross_entropy_backward");
+}
+void CudaKernels::mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
+                            const View& count) {
+    cuda::mean_loss(losses, target, ignore_index, mean, count, stream());
+    launched("mean_loss");
 }
 
 void CudaKernels::layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
@@ -224,8 +237,10 @@ void CudaKernels::grad_stats(const View& gradients, StepState* state) {
     cuda::grad_stats(gradients, state, scratch.data(), stream());
     launched("grad_stats");
 }
-void CudaKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
-    cuda::plan(state, scale, clip, schedule, stream());
+void CudaKernels::plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
+                       const ScheduleSpec& schedule) {
+    const Scratch scratch(grad_stats_scratch_bytes(gradients));
+    cuda::plan(gradients, state, scale, clip, schedule, scratch.data(), stream());
     launched("plan");
 }
 void CudaKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,
@@ -233,13 +248,10 @@ void CudaKernels::optimizer_step(const FlatStore& store, std::span<const Segment
     cuda::optimizer_step(store, segments, groups, state, stream());
     launched("optimizer_step");
 }
-void CudaKernels::finish(StepState* state, ScaleState* scale) {
-    cuda::finish(state, scale, stream());
-    launched("finish");
-}
-void CudaKernels::update(ScaleState* scale, const ScalerSpec& spec) {
-    cuda::update(scale, spec, stream());
-    launched("update");
+void CudaKernels::conclude(const StepEnd& end, const View& loss) {
+    RecordedRandom* const random = recorded_random();
+    cuda::conclude(end, loss, random ? random->counter() : nullptr, random ? random->take_drawn() : 0, stream());
+    launched("conclude");
 }
 void CudaKernels::scale_gradients(const View& gradients, float factor, float limit) {
     cuda::scale_gradients(gradients, factor, limit, stream());
@@ -247,7 +259,24 @@ void CudaKernels::scale_gradients(const View& gradients, float factor, float lim
 }
 
 void CudaKernels::synchronize() {
+    refuse_recording("waiting for the device");
     INVAR_CUDA_CHECK(cudaStreamSynchronize(stream()));
+}
+
+bool CudaKernels::idle() {
+    const cudaError_t status = cudaStreamQuery(stream());
+    if (status == cudaErrorNotReady) return false;
+    check_call(status, "what the device was given");
+    return true;
+}
+std::unique_ptr<Recording> CudaKernels::record(const MemoryPool& pool, const std::function<void()>& work) {
+    return cuda::record(pool, work);
+}
+std::unique_ptr<RawMemory> CudaKernels::host_memory() {
+    return pinned_memory();
+}
+std::unique_ptr<CopyQueue> CudaKernels::copy_queue() {
+    return cuda::copy_queue();
 }
 
 Kernels& kernels() {

@@ -67,7 +67,9 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
 void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
                    const View& lse, cudaStream_t stream);
 void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
-                            const View& glosses, const View& glogits, cudaStream_t stream);
+                            const View& glosses, const View& count, const View& glogits, cudaStream_t stream);
+void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean, const View& count,
+               cudaStream_t stream);
 
 // --- normalisation ---
 void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean, const View& rstd,
@@ -97,13 +99,14 @@ void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const Vi
 // --- the optimizer: states are device memory ---
 std::size_t grad_stats_scratch_bytes(const View& gradients);
 void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream);
-void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
-          cudaStream_t stream);
+// Scratch as for grad_stats.
+void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
+          const ScheduleSpec& schedule, void* scratch, cudaStream_t stream);
 // Segments and groups are host memory and travel as kernel arguments: they may be gone when this returns.
 void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                     const StepState* state, cudaStream_t stream);
-void finish(StepState* state, ScaleState* scale, cudaStream_t stream);
-void update(ScaleState* scale, const ScalerSpec& spec, cudaStream_t stream);
+// *drawn += by, where it is not nullptr: as advance(), without a launch of its own.
+void conclude(const StepEnd& end, const View& loss, std::uint64_t* drawn, std::uint64_t by, cudaStream_t stream);
 void scale_gradients(const View& gradients, float factor, float limit, cudaStream_t stream);
 
 }  // namespace invar::cuda

@@ -74,8 +74,16 @@ __global__ __launch_bounds__(kThreads) void look_at(const float* g, const std::i
     if (threadIdx.x == 0) parts[blockIdx.x] = mine;
 }
 
-__global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, const std::int64_t count,
-                                                         StepState* state) {
+// What the decisions need beside the statistics.
+struct Plan {
+    bool wanted = false;
+    const ScaleState* scale = nullptr;
+    ClipSpec clip;
+    ScheduleSpec schedule;
+};
+
+__global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, const std::int64_t count, StepState* state,
+                                                         const Plan plan) {
     Found all;
     for (std::int64_t i = threadIdx.x; i < count; i += kThreads) all = Together{}(all, parts[i]);
     all = reduce<kThreads>(all, Together{});
@@ -83,19 +91,17 @@ __global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, con
     state->sum_squares = all.squares;
     state->max_abs = all.largest;
     state->nonfinite = all.bad;
+    if (plan.wanted) plan_step(*state, plan.scale != nullptr ? plan.scale->scale : 1.0f, plan.clip, plan.schedule);
 }
 
-// --- the decisions, one thread each ---
+// --- the end of a step, one thread ---
 
-__global__ void plan_kernel(StepState* state, const ScaleState* scale, const ClipSpec clip,
-                            const ScheduleSpec schedule) {
-    plan_step(*state, scale != nullptr ? scale->scale : 1.0f, clip, schedule);
-}
-__global__ void finish_kernel(StepState* state, ScaleState* scale) {
-    finish_step(*state, scale);
-}
-__global__ void update_kernel(ScaleState* scale, const ScalerSpec spec) {
-    update_scale(*scale, spec);
+__global__ void conclude_kernel(const StepEnd end, const Dense loss, std::uint64_t* drawn, const std::uint64_t by) {
+    if (drawn != nullptr) *drawn += by;
+    StepReport* const report = conclude_step(end, loss.get_or<double>(0, 0.0));
+    if (report == nullptr) return;
+    __threadfence_system();
+    *static_cast<volatile std::uint64_t*>(&report->sequence) = *end.reports.written;
 }
 
 // --- the step ---
@@ -220,24 +226,29 @@ std::size_t grad_stats_scratch_bytes(const View& gradients) {
     return std::size_t(stat_blocks(gradients.numel())) * sizeof(Found);
 }
 
-void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream) {
+namespace {
+
+void look_and_plan(const View& gradients, StepState* state, const Plan& plan, void* scratch, cudaStream_t stream) {
     const std::int64_t n = gradients.numel(), blocks = stat_blocks(n);
     Found* parts = static_cast<Found*>(scratch);
     const std::int64_t packed = aligned(gradients.data) ? n / 4 * 4 : 0;
     look_at<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed, parts);
-    gather_found<<<1, kThreads, 0, stream>>>(parts, blocks, state);
+    gather_found<<<1, kThreads, 0, stream>>>(parts, blocks, state, plan);
 }
 
-void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
-          cudaStream_t stream) {
-    plan_kernel<<<1, 1, 0, stream>>>(state, scale, clip, schedule);
+}  // namespace
+
+void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream) {
+    look_and_plan(gradients, state, {}, scratch, stream);
 }
 
-void finish(StepState* state, ScaleState* scale, cudaStream_t stream) {
-    finish_kernel<<<1, 1, 0, stream>>>(state, scale);
+void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
+          const ScheduleSpec& schedule, void* scratch, cudaStream_t stream) {
+    look_and_plan(gradients, state, {true, scale, clip, schedule}, scratch, stream);
 }
-void update(ScaleState* scale, const ScalerSpec& spec, cudaStream_t stream) {
-    update_kernel<<<1, 1, 0, stream>>>(scale, spec);
+
+void conclude(const StepEnd& end, const View& loss, std::uint64_t* drawn, std::uint64_t by, cudaStream_t stream) {
+    conclude_kernel<<<1, 1, 0, stream>>>(end, loss, drawn, by);
 }
 
 void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,

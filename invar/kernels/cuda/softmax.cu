@@ -160,7 +160,8 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_rows(const CrossEntrop
 template <class Source, int kGroup>
 __global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const CrossEntropySpec spec, const Source x,
                                                                         const std::int64_t* target, const Dense lse,
-                                                                        const Dense glosses, const Dense glogits) {
+                                                                        const Dense glosses, const bool one_for_all,
+                                                                        const Dense count, const Dense glogits) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>(), n = spec.classes;
@@ -168,7 +169,7 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const Cr
     const std::int64_t label = target[r];
     const bool ignored = label == spec.ignore_index;
     const C spread = C(spec.label_smoothing / double(n)), sure = C(1.0 - spec.label_smoothing);
-    const C g = glosses.get<C>(r), whole = lse.get<C>(r);
+    const C g = glosses.get<C>(one_for_all ? 0 : r) / count.get_or<C>(0, C(1)), whole = lse.get<C>(r);
     const Row<Source, kGroup> row(x, r * n, n);
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
@@ -178,6 +179,32 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const Cr
         }
         Source::store(v, glogits, r * n + i);
     });
+}
+
+// One block: the losses of a batch are few beside its logits.
+__global__ __launch_bounds__(kThreads) void mean_of_losses(const Dense losses, const std::int64_t* target,
+                                                           const std::int64_t rows, const std::int64_t ignore_index,
+                                                           const Dense mean, const Dense count) {
+    constexpr int kUnroll = 8;
+    double total = 0;
+    std::int64_t counted = 0;
+    for (std::int64_t at = threadIdx.x; at < rows; at += kThreads * kUnroll) {
+        double loss[kUnroll];
+        std::int64_t label[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            const std::int64_t i = at + u * kThreads;
+            loss[u] = i < rows ? losses.get<double>(i) : 0.0;
+            label[u] = i < rows ? target[i] : ignore_index;
+        }
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) total += loss[u], counted += label[u] != ignore_index;
+    }
+    total = reduce<kThreads>(total, Add{});
+    counted = reduce<kThreads>(counted, Add{});
+    if (threadIdx.x != 0) return;
+    mean.put<double>(0, total / double(counted));
+    count.put<double>(0, double(counted));
 }
 
 // f(Source tag, group) for rows of n elements.
@@ -238,14 +265,20 @@ void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View&
 }
 
 void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
-                            const View& glosses, const View& glogits, cudaStream_t stream) {
+                            const View& glosses, const View& count, const View& glogits, cudaStream_t stream) {
     if (spec.rows * spec.classes == 0) return;
     for_rows(spec.classes, {&logits, &glogits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
         cross_entropy_backward_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
-            spec, Source(logits), target.as<const std::int64_t>(), lse, glosses, glogits);
+            spec, Source(logits), target.as<const std::int64_t>(), lse, glosses, glosses.numel() == 1, count, glogits);
     });
+}
+
+void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean, const View& count,
+               cudaStream_t stream) {
+    mean_of_losses<<<1, kThreads, 0, stream>>>(losses, target.as<const std::int64_t>(), losses.numel(), ignore_index,
+                                               mean, count);
 }
 
 }  // namespace invar::cuda

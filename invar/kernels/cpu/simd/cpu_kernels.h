@@ -44,7 +44,9 @@ class CpuKernels final : public Kernels {
     void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
                        const View& lse) override;
     void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
-                                const View& glosses, const View& glogits) override;
+                                const View& glosses, const View& count, const View& glogits) override;
+    void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
+                   const View& count) override;
 
     void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
                     const View& rstd, double eps) override;
@@ -62,11 +64,11 @@ class CpuKernels final : public Kernels {
     void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx) override;
 
     void grad_stats(const View& gradients, StepState* state) override;
-    void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) override;
+    void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
+              const ScheduleSpec& schedule) override;
     void optimizer_step(const FlatStore& store, std::span<const Segment> segments,
                         std::span<const OptimizerSpec> groups, const StepState* state) override;
-    void finish(StepState* state, ScaleState* scale) override;
-    void update(ScaleState* scale, const ScalerSpec& spec) override;
+    void conclude(const StepEnd& end, const View& loss) override;
     void scale_gradients(const View& gradients, float factor, float limit) override;
 
     void synchronize() override {}

@@ -136,15 +136,16 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
     }
 }
 
-void CpuKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+void CpuKernels::plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
+                      const ScheduleSpec& schedule) {
+    grad_stats(gradients, state);
     plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule);
 }
 
-void CpuKernels::finish(StepState* state, ScaleState* scale) {
-    finish_step(*state, scale);
-}
-void CpuKernels::update(ScaleState* scale, const ScalerSpec& spec) {
-    update_scale(*scale, spec);
+void CpuKernels::conclude(const StepEnd& end, const View& loss) {
+    double wide = 0.0;
+    const double value = loss ? *load<double>(loss.data, loss.dtype, 1, 1, &wide) : 0.0;
+    if (StepReport* report = conclude_step(end, value)) report->sequence = *end.reports.written;
 }
 
 void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,

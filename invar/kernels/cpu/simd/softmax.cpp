@@ -231,16 +231,19 @@ void CpuKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits,
 }
 
 void CpuKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                        const View& lse, const View& glosses, const View& glogits) {
-    const std::int64_t n = spec.classes;
+                                        const View& lse, const View& glosses, const View& count_of_rows,
+                                        const View& glogits) {
+    const std::int64_t n = spec.classes, step = glosses.numel() == 1 ? 0 : 1;
     compute_as(logits.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
+        C rows_buffer;
+        const C rows = count_of_rows ? *load(count_of_rows.data, count_of_rows.dtype, 1, 1, &rows_buffer) : C(1);
         const C spread = C(spec.label_smoothing / double(n)), sure = C(1.0 - spec.label_smoothing);
         parallel_for(spec.rows, spec.rows * n, [&](std::int64_t row) {
             const std::int64_t label = target.as<const std::int64_t>()[row];
             const bool ignored = label == spec.ignore_index;
             C g_buffer, whole_buffer, buffer[kBlock];
-            const C g = *load(byte_at(glosses.data, glosses.dtype, row), glosses.dtype, 1, 1, &g_buffer);
+            const C g = *load(byte_at(glosses.data, glosses.dtype, row * step), glosses.dtype, 1, 1, &g_buffer) / rows;
             const C whole = *load(byte_at(lse.data, lse.dtype, row), lse.dtype, 1, 1, &whole_buffer);
             for (std::int64_t begin = 0; begin < n; begin += kBlock) {
                 const std::int64_t count = std::min(kBlock, n - begin);
@@ -258,6 +261,19 @@ void CpuKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View
                 store(out, to, glogits.dtype, 1, count);
             }
         });
+    });
+}
+
+void CpuKernels::mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
+                           const View& count) {
+    const std::int64_t rows = losses.numel();
+    sum({1, rows, 1}, losses, mean, 1.0, false);
+    std::int64_t counted = 0;
+    for (std::int64_t i = 0; i < rows; ++i) counted += target.as<const std::int64_t>()[i] != ignore_index;
+    compute_as(mean.dtype, [&](auto tag) {
+        using C = typename decltype(tag)::type;
+        *count.as<C>() = C(counted);
+        *mean.as<C>() /= C(counted);
     });
 }
 
