@@ -39,6 +39,7 @@ struct TrainerConfig {
     std::int64_t accumulate_grad_batches = 1;
     bool benchmark = true;
     bool deterministic = true;
+    bool cuda_graph = true;
     std::int64_t max_epochs = 1;
     std::int64_t max_steps = -1;
     BatchCount limit_train_batches;

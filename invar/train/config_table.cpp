@@ -125,6 +125,8 @@ std::vector<Field> make_fields() {
              {"grad_accum_steps", "gradient_accumulation_steps"})
         .row("benchmark", &T::benchmark, any(), "Let the device try algorithms and keep the fastest.")
         .row("deterministic", &T::deterministic, any(), "Only algorithms that give the same bits on every run.")
+        .row("cuda_graph", &T::cuda_graph, any(),
+             "On a GPU, record the step after a few and replay it as a whole; the results are the same.")
         .row("max_epochs", &T::max_epochs, at_least(1), "Epochs to train for.", {"epochs"})
         .row("max_steps", &T::max_steps,
              custom("at least 1, or -1 for no limit", [](double v) { return v >= 1 || v == -1; }),

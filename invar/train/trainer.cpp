@@ -1,6 +1,5 @@
 #include "invar/train/trainer.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "invar/core/error.h"
@@ -14,10 +13,6 @@ namespace {
 
 // After so many steps in a row without one finite gradient nothing will get better by itself.
 constexpr std::int64_t kHopeless = 100;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 JsonLine summary_line(const Config& config, const RunSummary& s, const Device& device) {
     JsonLine line;
@@ -41,7 +36,7 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
 }  // namespace
 
 Trainer::Trainer(Config config, std::optional<fs::path> resume)
-    : config_(std::move(config)), config_yaml_(to_yaml(config_)), setup_(config_) {
+    : config_(std::move(config)), config_yaml_(to_yaml(config_)), setup_(config_), reports_(setup_.device) {
     if (resume) resume_from(*resume);
 }
 
@@ -71,19 +66,23 @@ RunSummary Trainer::run(Observer& observer) {
     reset_peak_memory(setup_.device);
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
+    step_.emplace(setup_, config_.trainer.cuda_graph, reports_.slots(),
+                  [&](const std::string& note) { observer.noted(note); });
     if (validation_due()) validate(observer);  // resumed from a checkpoint whose validation may not have been reached
 
     while (progress_.step < setup_.total_steps && !stop_requested_) train_epoch(observer);
 
+    hear_out(observer);
     const bool finished = progress_.step >= setup_.total_steps;
     summary_.memory = memory_stats(setup_.device);
-    save();
+    save(observer);
     if (finished) validate(observer);
     summary_.status = finished ? "finished" : "interrupted";
     summary_.steps = progress_.step;
     summary_.epochs = progress_.epoch;
     summary_.skipped = setup_.optimizer->state().skipped;
     summary_.final_scale = setup_.scaler->get_scale();
+    summary_.train_seconds = clock_.seconds();
     summary_.samples_per_s = summary_.train_seconds > 0 ? double(trained_samples_) / summary_.train_seconds : 0.0;
     summary_.all_finite =
         summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
@@ -97,30 +96,29 @@ void Trainer::train_epoch(Observer& observer) {
     setup_.model->train();
     data.start_epoch(progress_.epoch, progress_.batch);
     while (progress_.step < setup_.total_steps && !stop_requested_) {
+        clock_.start();
         std::vector<Batch> group;
+        std::int64_t samples = 0;
         while (std::int64_t(group.size()) < setup_.accumulate) {
             std::optional<Batch> batch = data.next();
             if (!batch) break;
+            samples += batch->size;
             group.push_back(std::move(*batch));
         }
         if (group.empty()) break;
 
-        const auto start = std::chrono::steady_clock::now();
-        const Tensor loss =
-            training_step(*setup_.model, *setup_.optimizer, *setup_.scaler, setup_.precision, setup_.clip, group);
-        const double taken = seconds_since(start);
-
-        seconds_ += taken;
-        summary_.train_seconds += taken;
-        for (const Batch& batch : group) samples_ += batch.size, trained_samples_ += batch.size;
+        if (given_.size() == reports_.room()) hear(reports_.wait(), observer);
+        (*step_)(group);
         ++progress_.step;
         progress_.batch = data.position();
+        given_.push_back({progress_.step, progress_.epoch, samples});
         observer.ticked(progress_, setup_.total_steps);
-        after_step(loss, observer);
+        while (const std::optional<StepReport> report = reports_.poll()) hear(*report, observer);
+
         const bool epoch_ended = progress_.batch >= data.batches_per_epoch();
         if (epoch_ended) ++progress_.epoch, progress_.batch = 0;
         const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
-        if (epoch_ended || (every > 0 && progress_.step % every == 0)) save();
+        if (epoch_ended || (every > 0 && progress_.step % every == 0)) save(observer);
         if (validation_due()) validate(observer);
         if (epoch_ended) return;
     }
@@ -134,31 +132,32 @@ bool Trainer::validation_due() const {
     return every > 0 && (progress_.batch + setup_.accumulate - 1) / setup_.accumulate % every == 0;
 }
 
-void Trainer::after_step(const Tensor& loss, Observer& observer) {
+// What the oldest step that was still out has to say: on the CPU at once, on a GPU some steps later.
+void Trainer::hear(const StepReport& report, Observer& observer) {
+    const Given given = given_.front();
+    given_.pop_front();
+    samples_ += given.samples;
+    trained_samples_ += given.samples;
+    const StepState& step = report.step;
     const std::int64_t every = config_.trainer.log_every_n_steps;
-    const bool last = progress_.step == setup_.total_steps;
-    const auto start = std::chrono::steady_clock::now();
-    const StepState step = setup_.optimizer->state();  // waits until the device has done what it was given
-    const double waited = seconds_since(start);
-    seconds_ += waited;
-    summary_.train_seconds += waited;
+    const bool last = given.step == setup_.total_steps;
     // A skipped step always has its line: nobody should have to guess which ones did not count.
-    if (!last && progress_.step != 1 && !step.skip && (every <= 0 || progress_.step % every != 0)) return;
-    const ScaleState scale = setup_.scaler->state();
+    if (!last && given.step != 1 && !step.skip && (every <= 0 || given.step % every != 0)) return;
+    const double now = clock_.seconds();
     StepMetrics m;
-    m.step = progress_.step;
+    m.step = given.step;
     m.total_steps = setup_.total_steps;
-    m.epoch = progress_.epoch;
-    m.loss = loss.item();
+    m.epoch = given.epoch;
+    m.loss = report.loss;
     m.lr = double(setup_.optimizer->groups()[0].lr) * double(step.lr_factor);
     m.grad_norm = step.grad_norm;
-    m.scale = setup_.scaler->get_scale();
-    m.growth_tracker = scale.growth_tracker;
+    m.scale = report.scale.scale;
+    m.growth_tracker = report.scale.growth_tracker;
     m.skipped_now = step.skip;
     m.skipped = step.skipped;
-    m.samples_per_s = seconds_ > 0 ? double(samples_) / seconds_ : 0.0;
+    m.samples_per_s = now > logged_at_ ? double(samples_) / (now - logged_at_) : 0.0;
     m.memory = memory_stats(setup_.device);
-    seconds_ = 0.0, samples_ = 0;
+    logged_at_ = now, samples_ = 0;
     folder_->log(m);
     observer.stepped(m);
     summary_.train_loss = m.loss;
@@ -166,10 +165,16 @@ void Trainer::after_step(const Tensor& loss, Observer& observer) {
     summary_.all_finite = summary_.all_finite && std::isfinite(m.loss);
     if (m.skipped_now)
         observer.noted(fmt::format("step {} skipped: its gradients overflowed; loss scale now {:g}", m.step, m.scale));
-    if (step.skipped_in_a_row >= kHopeless) give_up(step, m.loss);
+    if (step.skipped_in_a_row >= kHopeless) give_up(given.step, report);
 }
 
-void Trainer::give_up(const StepState& state, double loss) {
+// Until every step has been heard of: before anything that shows or keeps where the run stands.
+void Trainer::hear_out(Observer& observer) {
+    while (!given_.empty()) hear(reports_.wait(), observer);
+    clock_.stop();
+}
+
+void Trainer::give_up(std::int64_t step, const StepReport& report) {
     std::string culprit = "none";
     for (const Parameter* parameter : setup_.optimizer->store().parameters()) {
         if (kernels_for(setup_.device).all_finite(parameter->value.grad().view())) continue;
@@ -182,10 +187,11 @@ void Trainer::give_up(const StepState& state, double loss) {
         "gradient: {}); the "
         "weights are those of the last good step. Try trainer.precision=bf16-mixed, a lower optimizer.lr or "
         "trainer.gradient_clip_val=1",
-        progress_.step, state.skipped_in_a_row, loss, setup_.scaler->get_scale(), culprit);
+        step, report.step.skipped_in_a_row, report.loss, report.scale.scale, culprit);
 }
 
 void Trainer::validate(Observer& observer) {
+    hear_out(observer);
     const Evaluation result = evaluate(*setup_.model, *setup_.test_data, setup_.precision);
     summary_.val_loss = result.loss;
     summary_.val_accuracy = result.accuracy;
@@ -194,8 +200,9 @@ void Trainer::validate(Observer& observer) {
     observer.validated(m);
 }
 
-void Trainer::save() {
+void Trainer::save(Observer& observer) {
     if (saved_at_ == progress_.step) return;
+    hear_out(observer);
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     folder_->checkpoints().save(progress_.step, take_snapshot(setup_, progress_, config_yaml_));
     saved_at_ = progress_.step;

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <optional>
 
+#include "invar/train/graphed_step.h"
+#include "invar/train/reports.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
+#include "invar/train/stopwatch.h"
 
 namespace invar {
 
@@ -17,8 +21,9 @@ class Observer {
   public:
     virtual ~Observer() = default;
     virtual void started(const Setup&, const RunFolder&, const Progress&) {}
-    virtual void ticked(const Progress&, std::int64_t /*total_steps*/) {}  // after every step; nothing is read for it
-    virtual void stepped(const StepMetrics&) {}                            // after every logged one
+    // After every step that was given to the device, which may still be busy with it.
+    virtual void ticked(const Progress&, std::int64_t /*total_steps*/) {}
+    virtual void stepped(const StepMetrics&) {}  // after every logged one, when the device has reported it
     virtual void validated(const ValidationMetrics&) {}
     virtual void noted(const std::string&) {}  // one line worth showing
 };
@@ -53,24 +58,34 @@ class Trainer {
   private:
     void resume_from(const std::filesystem::path& folder);
     void train_epoch(Observer& observer);
-    void after_step(const Tensor& loss, Observer& observer);
+    void hear(const StepReport& report, Observer& observer);
+    void hear_out(Observer& observer);
     bool validation_due() const;
     void validate(Observer& observer);
-    void save();
-    [[noreturn]] void give_up(const StepState& state, double loss);
+    void save(Observer& observer);
+    [[noreturn]] void give_up(std::int64_t step, const StepReport& report);
+
+    // A step that the device was given and has not reported yet.
+    struct Given {
+        std::int64_t step, epoch, samples;
+    };
 
     Config config_;
     std::string config_yaml_;
     Setup setup_;
-    Progress progress_;
+    Reports reports_;
+    std::optional<GraphedStep> step_;
+    Progress progress_;  // of what was given
+    std::deque<Given> given_;
     std::optional<RunFolder> folder_;
     std::vector<std::string> notes_;
     RunSummary summary_;
     std::int64_t saved_at_ = -1;
-    // since the last logged step
-    double seconds_ = 0.0;
-    std::int64_t samples_ = 0;
+    Stopwatch clock_;  // runs while there is training to do, not while validating or saving
     std::int64_t trained_samples_ = 0;
+    // since the last logged step
+    double logged_at_ = 0.0;
+    std::int64_t samples_ = 0;
     static inline std::atomic<bool> stop_requested_ = false;
 };
 

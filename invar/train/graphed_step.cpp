@@ -1,0 +1,154 @@
+#include "invar/train/graphed_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "invar/core/error.h"
+#include "invar/kernels/devices.h"
+
+namespace invar {
+
+namespace {
+
+constexpr int kWarmUps = 3;           // steps on batches of a shape before it is recorded
+constexpr std::size_t kMaxForms = 8;  // shapes that are worth a recording
+
+}  // namespace
+
+// Groups of batches of the same shapes, and the recording that serves them.
+struct GraphedStep::Form {
+    explicit Form(std::span<const Batch> group) {
+        for (const Batch& batch : group)
+            for (const Tensor& tensor : {batch.x, batch.y}) shapes.emplace_back(tensor.shape(), tensor.dtype());
+    }
+    std::vector<std::pair<Shape, Dtype>> shapes;
+    int runs = 0;
+    std::vector<Batch> inputs;  // what the recording reads
+    Tensor loss;                // what it writes
+    std::unique_ptr<Recording> recording;
+};
+
+// What a recording holds as it was then: where any of it changes, the recording is of no more use.
+struct GraphedStep::Constants {
+    explicit Constants(Setup& setup)
+        : groups(setup.optimizer->groups()),
+          schedule(setup.optimizer->schedule()),
+          scaler(setup.scaler->spec()),
+          clip(setup.clip),
+          shadow(setup.optimizer->store().flat().shadow),
+          training(setup.model->training()),
+          seed(default_generator().state().seed) {}
+    std::vector<OptimizerSpec> groups;
+    ScheduleSpec schedule;
+    ScalerSpec scaler;
+    ClipSpec clip;
+    const void* shadow;
+    bool training;
+    std::uint64_t seed;
+    bool operator==(const Constants&) const = default;
+};
+
+GraphedStep::GraphedStep(Setup& setup, bool record, const ReportSlots& reports, Note note)
+    : setup_(setup), reports_(reports), note_(std::move(note)), records_(record && !setup.device.is_cpu()) {}
+
+GraphedStep::~GraphedStep() = default;
+
+Tensor GraphedStep::operator()(std::span<const Batch> group) {
+    parts_ = 0;
+    if (!records_) return run(group);
+    forget_what_changed();
+    Form* form = form_of(group);
+    if (form == nullptr) {
+        if (forms_.size() == kMaxForms) {
+            if (!std::exchange(overfull_, true) && note_)
+                note_(
+                    fmt::format("batches come in more than {} shapes; the others run without a CUDA graph", kMaxForms));
+            return run(group);
+        }
+        form = forms_.emplace_back(std::make_unique<Form>(group)).get();
+    }
+    if (form->recording) return replay(*form, group);
+    return form->runs++ < kWarmUps ? run(group) : record(*form, group);
+}
+
+bool GraphedStep::settled(std::span<const Batch> group) const {
+    const Form* const form = records_ ? form_of(group) : nullptr;
+    return !records_ || (form != nullptr && form->recording);
+}
+
+Tensor GraphedStep::run(std::span<const Batch> group) {
+    return training_step(*setup_.model, *setup_.optimizer, *setup_.scaler, setup_.precision, setup_.clip, group,
+                         reports_);
+}
+
+Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {
+    for (const Batch& batch : group) {
+        const PurposeScope purpose(Purpose::data);
+        form.inputs.push_back({Tensor::empty_like(batch.x), Tensor::empty_like(batch.y), batch.size});
+    }
+    // What the steps so far left behind would lie idle beside the recording's own memory.
+    if (!pool_) {
+        release_cached_memory(setup_.device);
+        pool_.emplace(setup_.device);
+    }
+    Kernels& kernels = kernels_for(setup_.device);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        kernels.copy(group[i].x.view(), form.inputs[i].x.view());
+        kernels.copy(group[i].y.view(), form.inputs[i].y.view());
+    }
+    try {
+        form.recording = kernels.record(*pool_, [&] { form.loss = run(form.inputs); });
+    } catch (const Error& error) {
+        setup_.scaler->forget_step();
+        give_up(error.what());
+        return run(group);
+    }
+    parts_ = form.recording->parts();
+    return form.loss;
+}
+
+Tensor GraphedStep::replay(Form& form, std::span<const Batch> group) {
+    Kernels& kernels = kernels_for(setup_.device);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        kernels.copy(group[i].x.view(), form.inputs[i].x.view());
+        kernels.copy(group[i].y.view(), form.inputs[i].y.view());
+    }
+    form.recording->replay();
+    // The host's part of a step: who saved one of these for a backward of his own must notice.
+    ParameterStore& store = setup_.optimizer->store();
+    for (const Tensor& written : {store.weights(), store.shadow(), store.gradients()})
+        if (written) written.bump_version();
+    parts_ = form.recording->parts();
+    return form.loss;
+}
+
+GraphedStep::Form* GraphedStep::form_of(std::span<const Batch> group) const {
+    const auto same = [&](const std::unique_ptr<Form>& form) {
+        if (form->shapes.size() != 2 * group.size()) return false;
+        for (std::size_t i = 0; i < group.size(); ++i) {
+            const auto is = [&](std::size_t at, const Tensor& tensor) {
+                return form->shapes[at].first == tensor.shape() && form->shapes[at].second == tensor.dtype();
+            };
+            if (!is(2 * i, group[i].x) || !is(2 * i + 1, group[i].y)) return false;
+        }
+        return true;
+    };
+    const auto found = std::find_if(forms_.begin(), forms_.end(), same);
+    return found == forms_.end() ? nullptr : found->get();
+}
+
+void GraphedStep::forget_what_changed() {
+    auto now = std::make_unique<Constants>(setup_);
+    if (constants_ && *constants_ == *now) return;
+    constants_ = std::move(now);
+    forms_.clear();
+}
+
+void GraphedStep::give_up(const std::string& reason) {
+    records_ = false;
+    forms_.clear();
+    pool_.reset();
+    if (note_) note_("steps run without a CUDA graph: " + reason);
+}
+
+}  // namespace invar
