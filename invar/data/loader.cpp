@@ -7,7 +7,6 @@
 
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
-#include "invar/ops/to.h"
 
 namespace invar {
 
@@ -16,6 +15,7 @@ namespace {
 constexpr std::uint64_t kShuffleStream = 0x73687566666c6500;
 constexpr int kMaxWorkers = 256;
 constexpr int kMaxPrefetch = 4096;
+constexpr std::size_t kLeaving = 8;  // batches whose memory may wait for their copies
 
 std::vector<std::int64_t> file_order(std::int64_t size) {
     std::vector<std::int64_t> order(static_cast<std::size_t>(size));
@@ -27,12 +27,6 @@ std::int64_t count_batches(std::int64_t size, const LoaderOptions& options) {
     const std::int64_t full = size / options.batch_size;
     const std::int64_t all = full + (options.drop_last || size % options.batch_size == 0 ? 0 : 1);
     return options.limit < 0 ? all : std::min(all, options.limit);
-}
-
-// Uploads come from the thread that trains: it owns the device's stream.
-Batch on_device(Batch batch, Device device) {
-    const PurposeScope purpose(Purpose::data);
-    return {ops::to(batch.x, device), ops::to(batch.y, device), batch.size};
 }
 
 }  // namespace
@@ -59,6 +53,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
     check<UsageError>(options_.prefetch >= 1 && options_.prefetch <= kMaxPrefetch, "prefetch is {}, expected 1 to {}",
                       options_.prefetch, kMaxPrefetch);
     batches_ = count_batches(dataset_->size(), options_);
+    if (std::unique_ptr<RawMemory> memory = kernels_for(options_.device).host_memory())
+        reachable_ = std::make_unique<MemoryPool>(Device::cpu(), std::move(memory));
     try {
         for (int i = 0; i < options_.num_workers; ++i) {
             workers_.emplace_back([this](std::stop_token stop) { work(std::move(stop)); });
@@ -70,6 +66,11 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
 
 Loader::~Loader() {
     for (std::jthread& worker : workers_) worker.request_stop();
+    try {
+        drop_what_was_sent();
+    } catch (const Error&) {  // the device has failed, and whoever uses it will hear of that
+    }
+    copies_.reset();  // waits for them
 }
 
 std::int64_t Loader::samples_per_epoch() const {
@@ -82,12 +83,13 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t skip_batches) {
                       "start_epoch: cannot skip {} batches of an epoch of {}", skip_batches, batches_);
     auto order = std::make_shared<const std::vector<std::int64_t>>(
         options_.shuffle ? shuffled_order(dataset_->size(), options_.seed, epoch) : file_order(dataset_->size()));
+    drop_what_was_sent();
     {
         const std::lock_guard lock(mutex_);
         ++round_;
         epoch_ = epoch;
         order_ = std::move(order);
-        position_ = claimed_ = skip_batches;
+        position_ = taken_ = claimed_ = skip_batches;
         done_.assign(std::size_t(options_.prefetch), std::nullopt);
     }
     room_.notify_all();
@@ -96,32 +98,89 @@ void Loader::start_epoch(std::int64_t epoch, std::int64_t skip_batches) {
 std::optional<Batch> Loader::next() {
     check<UsageError>(order_ != nullptr, "Loader::next: call start_epoch first");
     if (position_ == batches_) return std::nullopt;
+    Batch batch = reachable_ ? next_on_device() : take();
+    ++position_;
+    return batch;
+}
+
+bool Loader::can_take() {
+    if (taken_ == batches_ || workers_.empty()) return false;
+    const std::lock_guard lock(mutex_);
+    const std::optional<Read>& slot = done_[std::size_t(taken_ % options_.prefetch)];
+    return slot.has_value() && !slot->error;
+}
+
+Batch Loader::take() {
     if (workers_.empty()) {
-        Batch batch = read(*order_, position_);
-        ++position_;
-        return on_device(std::move(batch), options_.device);
+        Batch batch = read(*order_, taken_);
+        ++taken_;  // not where it threw
+        return batch;
     }
     std::unique_lock lock(mutex_);
-    std::optional<Read>& slot = done_[std::size_t(position_ % options_.prefetch)];
+    std::optional<Read>& slot = done_[std::size_t(taken_ % options_.prefetch)];
     ready_.wait(lock, [&] { return slot.has_value(); });
     if (slot->error) std::rethrow_exception(slot->error);
     Batch batch = std::move(slot->batch);
     slot.reset();
-    ++position_;
+    ++taken_;
     lock.unlock();
     room_.notify_one();
-    return on_device(std::move(batch), options_.device);
+    return batch;
+}
+
+// From the thread that trains: the copies keep their place among what it gives to the device.
+void Loader::send(Batch batch) {
+    const PurposeScope purpose(Purpose::data);
+    if (!copies_) copies_ = kernels_for(options_.device).copy_queue();
+    const auto sent = [&](const Tensor& from) {
+        Tensor to = Tensor::empty(from.shape(), from.dtype(), options_.device);
+        copies_->upload(to.raw(), from.raw(), from.bytes());
+        return to;
+    };
+    Batch device{sent(batch.x), sent(batch.y), batch.size};
+    ahead_ = Sent{std::move(batch), std::move(device), copies_->ticket()};
+}
+
+// The one after it is sent before the work on this one is given to the device, so that it travels meanwhile.
+Batch Loader::next_on_device() {
+    if (!ahead_) send(take());
+    Sent now = std::move(*ahead_);
+    ahead_.reset();
+    copies_->join(now.ticket);
+    Batch batch = std::move(now.device);
+    leaving_.push_back(std::move(now));
+    let_go(kLeaving);
+    if (can_take()) send(take());
+    return batch;
+}
+
+void Loader::let_go(std::size_t most) {
+    while (!leaving_.empty() && (leaving_.size() > most || copies_->done(leaving_.front().ticket))) {
+        copies_->wait(leaving_.front().ticket);
+        leaving_.pop_front();
+    }
+}
+
+// Its memory may be used again at once, but not before the copy has run.
+void Loader::drop_what_was_sent() {
+    if (!ahead_) return;
+    copies_->join(ahead_->ticket);
+    leaving_.push_back(std::move(*ahead_));
+    ahead_.reset();
+    leaving_.back().device = {};
 }
 
 Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t number) const {
     const std::int64_t first = number * options_.batch_size;
     const std::int64_t count = std::min(options_.batch_size, std::int64_t(order.size()) - first);
+    std::optional<MemoryPool::Scope> scope;
+    if (reachable_) scope.emplace(*reachable_);
     return read_batch(*dataset_, std::span(order).subspan(std::size_t(first), std::size_t(count)));
 }
 
 void Loader::work(std::stop_token stop) {
     std::unique_lock lock(mutex_);
-    const auto may_read = [&] { return order_ && claimed_ < batches_ && claimed_ < position_ + options_.prefetch; };
+    const auto may_read = [&] { return order_ && claimed_ < batches_ && claimed_ < taken_ + options_.prefetch; };
     while (room_.wait(lock, stop, may_read)) {
         if (stop.stop_requested()) return;  // the wait answers true when there is work, stopped or not
         const std::uint64_t round = round_;

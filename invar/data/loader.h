@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "invar/data/dataset.h"
+#include "invar/kernels/kernels.h"
 
 namespace invar {
 
@@ -58,19 +60,38 @@ class Loader {
     };
     using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 
+    // A batch that was copied to the device, or is on its way. The copy reads `host` until its ticket is done.
+    struct Sent {
+        Batch host, device;
+        std::uint64_t ticket;
+    };
+
     Batch read(const std::vector<std::int64_t>& order, std::int64_t number) const;
     void work(std::stop_token stop);
+    Batch take();  // the next batch that was read; waits for it
+    bool can_take();
+    void send(Batch batch);
+    Batch next_on_device();
+    void let_go(std::size_t most);
+    void drop_what_was_sent();
 
     const std::shared_ptr<const Dataset> dataset_;
     const LoaderOptions options_;
     std::int64_t batches_ = 0;
+    std::int64_t position_ = 0;  // the batch that next() hands out
+
+    // Where batches go to another device: they are read into memory it copies from, and the next one is sent ahead.
+    std::unique_ptr<MemoryPool> reachable_;
+    std::unique_ptr<CopyQueue> copies_;
+    std::optional<Sent> ahead_;
+    std::deque<Sent> leaving_;  // handed out; what is kept is the host's memory
 
     // Written by the consumer, under the mutex; read by the workers.
     std::mutex mutex_;
     std::condition_variable_any room_;   // there may be a batch to read
     std::condition_variable_any ready_;  // a batch was read
     std::int64_t epoch_ = -1;
-    std::int64_t position_ = 0;  // the batch that next() hands out
+    std::int64_t taken_ = 0;  // the batch that take() takes: position_, or one more where that was sent ahead
     Order order_;
     // Shared with the workers.
     std::uint64_t round_ = 0;  // counts start_epoch(), so that what was read for an earlier one is recognised
