@@ -25,6 +25,7 @@ std::string json_of(const BenchResult& r) {
     JsonLine line;
     line.add("precision", r.precision).add("ms_per_step", r.ms_per_step).add("samples_per_s", r.samples_per_s);
     line.add("ratio", r.ratio).add("fastest_ms", r.fastest_ms).add("samples_per_step", r.samples_per_step);
+    if (r.graph_parts > 0) line.add("graph_parts", r.graph_parts);
     if (r.memory_used > 0) line.add("card_bytes", r.memory_used);
     line.add("peak_bytes", memory_line(r.memory.peak, r.memory.peak_total));
     return line.add("device", r.device).add("threads", r.threads).text();
@@ -38,7 +39,7 @@ std::string table_of(const std::vector<BenchResult>& results) {
     if (card) header.push_back("card");
     Table table(header);
     for (const BenchResult& r : results) {
-        std::vector<std::string> cells = {r.precision, fmt::format("{:.2f}", r.ms_per_step),
+        std::vector<std::string> cells = {r.precision, fmt::format("{:.{}f}", r.ms_per_step, r.ms_per_step < 1 ? 4 : 2),
                                           human_rate(r.samples_per_s),
                                           r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio) : "-"};
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
@@ -68,6 +69,9 @@ int bench(const BenchArguments& arguments) {
     const BenchResult& first = results.front();
     say(fmt::format("{}, {} samples a step, on {} with {} thread{}; median of {} steps", options.base.model.name,
                     first.samples_per_step, first.device, first.threads, first.threads == 1 ? "" : "s", options.steps));
+    if (first.graph_parts > 0)
+        say(fmt::format("replayed as a CUDA graph of {} parts; each time is the mean of a stretch of steps",
+                        first.graph_parts));
     fmt::print("{}", table_of(results));
     return 0;
 }

@@ -6,8 +6,7 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
-#include "invar/train/setup.h"
-#include "invar/train/step.h"
+#include "invar/train/graphed_step.h"
 
 namespace invar {
 
@@ -19,23 +18,37 @@ constexpr const char* kBaseline = "32-true";
 // and few, so that what else happens on the machine meets all precisions alike.
 constexpr int kTurn = 4;
 
+// How long a stretch of steps on a GPU takes at least: waiting for its end must not count.
+constexpr double kStretchMs = 5.0;
+constexpr int kLongest = 200;
+
 // Everything of a run but its data set: a group of random batches, trained on again and again.
 struct Bench {
-    explicit Bench(const Config& config) : setup(config) {
+    explicit Bench(const Config& config) : setup(config), step(setup, config.trainer.cuda_graph) {
         setup.model->train();
         setup.train_data->start_epoch(0);
         while (std::int64_t(group.size()) < setup.accumulate) group.push_back(*setup.train_data->next());
         for (const Batch& batch : group) samples += batch.size;
     }
-    double step_ms() {
+    // Of one step, as a mean over `count` of them.
+    double step_ms(int count = 1) {
+        Kernels& kernels = kernels_for(setup.device);
         const auto start = std::chrono::steady_clock::now();
-        training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, group);
-        kernels_for(setup.device).synchronize();
-        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        for (int i = 0; i < count; ++i) step(group);
+        kernels.synchronize();
+        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / count;
+    }
+    void warm_up(int steps) {
+        constexpr int kEnough = 8;  // for a step to be recorded, where it can be
+        for (int i = 0; i < steps || (i < kEnough && !step.settled(group)); ++i) step_ms();
+        if (setup.device.is_cpu()) return;
+        stretch = std::clamp(int(kStretchMs / step_ms(kLongest / 10)), 1, kLongest);
     }
     Setup setup;
+    GraphedStep step;
     std::vector<Batch> group;
     std::int64_t samples = 0;
+    int stretch = 1;
 };
 
 Config config_for(const Config& base, const std::string& precision) {
@@ -98,13 +111,13 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     for (const Config& config : configs) benches.push_back(std::make_unique<Bench>(config));
     std::vector<std::vector<double>> times(n);
     for (std::size_t i = 0; i < n; ++i) {
-        for (int step = 0; step < options.warmup; ++step) benches[i]->step_ms();
+        benches[i]->warm_up(options.warmup);
         tell(options.warmup);
     }
     for (int done = 0; done < options.steps; done += kTurn) {
         const int turn = std::min(kTurn, options.steps - done);
         for (std::size_t i = 0; i < n; ++i) {
-            for (int step = 0; step < turn; ++step) times[i].push_back(benches[i]->step_ms());
+            for (int step = 0; step < turn; ++step) times[i].push_back(benches[i]->step_ms(benches[i]->stretch));
             tell(turn);
         }
     }
@@ -114,6 +127,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         BenchResult& r = results[i];
         r.ms_per_step = median(times[i]);
         r.fastest_ms = *std::min_element(times[i].begin(), times[i].end());
+        r.graph_parts = benches[i]->step.parts();
         r.samples_per_s = 1e3 * double(r.samples_per_step) / r.ms_per_step;
         if (r.precision == kBaseline) baseline = r.samples_per_s;
     }

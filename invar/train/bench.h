@@ -13,7 +13,7 @@ namespace invar {
 struct BenchOptions {
     Config base;  // model, batch, optimizer, clipping, threads; its data set is not read
     std::vector<std::string> precisions = {"32-true", "16-mixed", "bf16-mixed"};
-    int steps = 20;  // timed, of each precision
+    int steps = 20;  // timed, of each precision; on a GPU each stands for a stretch of steps without a wait between
     int warmup = 3;  // before them, not timed
 };
 
@@ -25,7 +25,8 @@ struct BenchResult {
     double ms_per_step = 0.0;  // the median
     double fastest_ms = 0.0;
     double samples_per_s = 0.0;
-    double ratio = 0.0;  // of the throughput to that of 32-true; 0 where that was not measured
+    double ratio = 0.0;            // of the throughput to that of 32-true; 0 where that was not measured
+    std::int64_t graph_parts = 0;  // kernels and copies of the recorded step that was replayed; 0: it was not recorded
     MemoryStats memory;
     std::int64_t memory_used = 0;  // of the whole card, as its driver counts after the step; 0: not known
 };
