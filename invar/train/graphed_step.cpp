@@ -21,6 +21,13 @@ struct GraphedStep::Form {
         for (const Batch& batch : group)
             for (const Tensor& tensor : {batch.x, batch.y}) shapes.emplace_back(tensor.shape(), tensor.dtype());
     }
+    void fill_inputs(std::span<const Batch> group) const {
+        for (std::size_t i = 0; i < group.size(); ++i) {
+            Kernels& kernels = kernels_for(inputs[i].x.device());
+            kernels.copy(group[i].x.view(), inputs[i].x.view());
+            kernels.copy(group[i].y.view(), inputs[i].y.view());
+        }
+    }
     std::vector<std::pair<Shape, Dtype>> shapes;
     int runs = 0;
     std::vector<Batch> inputs;  // what the recording reads
@@ -91,13 +98,9 @@ Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {
         release_cached_memory(setup_.device);
         pool_.emplace(setup_.device);
     }
-    Kernels& kernels = kernels_for(setup_.device);
-    for (std::size_t i = 0; i < group.size(); ++i) {
-        kernels.copy(group[i].x.view(), form.inputs[i].x.view());
-        kernels.copy(group[i].y.view(), form.inputs[i].y.view());
-    }
+    form.fill_inputs(group);
     try {
-        form.recording = kernels.record(*pool_, [&] { form.loss = run(form.inputs); });
+        form.recording = kernels_for(setup_.device).record(*pool_, [&] { form.loss = run(form.inputs); });
     } catch (const Error& error) {
         setup_.scaler->forget_step();
         give_up(error.what());
@@ -108,16 +111,13 @@ Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {
 }
 
 Tensor GraphedStep::replay(Form& form, std::span<const Batch> group) {
-    Kernels& kernels = kernels_for(setup_.device);
-    for (std::size_t i = 0; i < group.size(); ++i) {
-        kernels.copy(group[i].x.view(), form.inputs[i].x.view());
-        kernels.copy(group[i].y.view(), form.inputs[i].y.view());
-    }
-    form.recording->replay();
-    // The host's part of a step: who saved one of these for a backward of his own must notice.
+    form.fill_inputs(group);
+    // The host's part of a step: who saved one of these for a backward of his own must notice. Gradients that were
+    // forgotten are not any more.
     ParameterStore& store = setup_.optimizer->store();
     for (const Tensor& written : {store.weights(), store.shadow(), store.gradients()})
         if (written) written.bump_version();
+    form.recording->replay();
     parts_ = form.recording->parts();
     return form.loss;
 }
