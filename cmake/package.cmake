@@ -1,11 +1,13 @@
 # `cpack -G TGZ`: one folder that runs on a machine without our packages. Beside what is installed it holds copies of the
-# libraries such a machine would miss, and the tests that want its GPU (scripts/gpu-test.sh).
+# libraries such a machine would miss, and the tests and benchmarks that want its GPU (scripts/gpu-test.sh).
 set(bundle_libexec ${CMAKE_INSTALL_LIBEXECDIR}/invar)
-if(TARGET test_gpu)
-  file(RELATIVE_PATH lib_from_libexec /${bundle_libexec} /${CMAKE_INSTALL_LIBDIR})
-  set_target_properties(test_gpu PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_libexec}")
-  install(TARGETS test_gpu RUNTIME DESTINATION ${bundle_libexec} COMPONENT bundle EXCLUDE_FROM_ALL)
-endif()
+file(RELATIVE_PATH lib_from_libexec /${bundle_libexec} /${CMAKE_INSTALL_LIBDIR})
+foreach(program test_gpu gpu_kernels)
+  if(TARGET ${program})
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_libexec}")
+    install(TARGETS ${program} RUNTIME DESTINATION ${bundle_libexec} COMPONENT bundle EXCLUDE_FROM_ALL)
+  endif()
+endforeach()
 install(PROGRAMS scripts/gpu-test.sh DESTINATION ${bundle_libexec} COMPONENT bundle EXCLUDE_FROM_ALL)
 install(CODE "set(bundled_library $<TARGET_FILE:invar>)\nset(bundle_to ${CMAKE_INSTALL_LIBDIR})" COMPONENT bundle EXCLUDE_FROM_ALL)
 install(CODE [[
