@@ -26,22 +26,31 @@ std::string json_of(const BenchResult& r) {
     line.add("precision", r.precision).add("ms_per_step", r.ms_per_step).add("samples_per_s", r.samples_per_s);
     line.add("ratio", r.ratio).add("fastest_ms", r.fastest_ms).add("samples_per_step", r.samples_per_step);
     if (r.graph_parts > 0) line.add("graph_parts", r.graph_parts);
+    line.add("flops_per_step", r.flops_per_step).add("flops_per_s", r.flops_per_s);
+    line.add("product_flops_per_s", r.product_flops_per_s).add("product_share", r.flops_per_s / r.product_flops_per_s);
     if (r.memory_used > 0) line.add("card_bytes", r.memory_used);
     line.add("peak_bytes", memory_line(r.memory.peak, r.memory.peak_total));
     return line.add("device", r.device).add("threads", r.threads).text();
 }
 
+// Rates in one unit for all rows, the one that suits the largest.
 std::string table_of(const std::vector<BenchResult>& results) {
-    std::vector<std::string> header = {"precision", "ms/step", "samples/s", "vs FP32"};
+    bool large = false;
+    for (const BenchResult& r : results) large = large || r.product_flops_per_s >= 1e12;
+    std::vector<std::string> header = {"precision", "ms/step", "samples/s", "vs FP32", large ? "TFLOP/s" : "GFLOP/s",
+                                       "of product"};
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
     header.push_back("total");
     const bool card = results.front().memory_used > 0;
     if (card) header.push_back("card");
     Table table(header);
     for (const BenchResult& r : results) {
-        std::vector<std::string> cells = {r.precision, fmt::format("{:.{}f}", r.ms_per_step, r.ms_per_step < 1 ? 4 : 2),
+        std::vector<std::string> cells = {r.precision,
+                                          fmt::format("{:.{}f}", r.ms_per_step, r.ms_per_step < 1 ? 4 : 2),
                                           human_rate(r.samples_per_s),
-                                          r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio) : "-"};
+                                          r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio) : "-",
+                                          fmt::format("{:.1f}", r.flops_per_s * (large ? 1e-12 : 1e-9)),
+                                          fmt::format("{:.1f}%", 100 * r.flops_per_s / r.product_flops_per_s)};
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(double(r.memory.peak_total)));
         if (card) cells.push_back(human_bytes(double(r.memory_used)));

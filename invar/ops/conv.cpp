@@ -1,6 +1,7 @@
 #include "invar/ops/conv.h"
 
 #include "invar/core/error.h"
+#include "invar/kernels/flops.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/shape_tools.h"
 
@@ -26,6 +27,11 @@ Context::Slot weight_slot(Context& ctx, std::size_t i, const Shape& shape, const
     return ctx.needs(i) ? ctx.slot(i, shape, sum_dtype(like.dtype()), like.device()) : Context::Slot{};
 }
 
+void count_gradients(const Context& ctx, const ConvSpec& spec) {
+    for (const std::size_t i : {0, 1})
+        if (ctx.needs(i)) count_convolution(spec);
+}
+
 struct Conv2d {
     static constexpr const char* kName = "conv2d";
     static constexpr CastClass kCast = CastClass::low;
@@ -33,6 +39,7 @@ struct Conv2d {
 
     Tensor forward(Context& ctx, const Tensors& in) {
         check_dtypes(kName, in);
+        count_convolution(spec);
         const Tensor x = dense(in[0]), w = dense(in[1]), bias = in[2] ? dense(in[2]) : in[2];
         Tensor y = Tensor::empty(output_shape(spec), x.dtype(), x.device());
         kernels_for(x.device()).conv_forward(spec, x.view(), w.view(), view_of(bias), y.view());
@@ -41,6 +48,7 @@ struct Conv2d {
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
+        count_gradients(ctx, spec);
         const Tensor x = ctx.saved(0), w = ctx.saved(1), g = dense(gradient);
         const Tensor y = spec.activation != Activation::none ? ctx.saved(2) : Tensor{};
         Tensor gx;
@@ -62,6 +70,7 @@ struct ConvTranspose2d {
 
     Tensor forward(Context& ctx, const Tensors& in) {
         check_dtypes(kName, in);
+        count_convolution(spec);
         const Tensor x = dense(in[0]), w = dense(in[1]);
         Kernels& kernels = kernels_for(x.device());
         Tensor y = Tensor::empty(input_shape(spec), x.dtype(), x.device());
@@ -71,6 +80,7 @@ struct ConvTranspose2d {
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
+        count_gradients(ctx, spec);
         const Tensor x = ctx.saved(0), w = ctx.saved(1), g = dense(gradient);
         Kernels& kernels = kernels_for(g.device());
         Tensors grads(3);

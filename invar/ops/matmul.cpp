@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "invar/core/error.h"
+#include "invar/kernels/flops.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/shape.h"
 #include "invar/ops/shape_tools.h"
@@ -40,6 +41,7 @@ Tensor as_matrices(const Tensor& x) {
 
 void multiply(const Tensor& a, const Tensor& b, const Tensor& out, bool accumulate = false) {
     const Tensor matrices = out.window(0, {a.size(0), out.size(-2), out.size(-1)});
+    count_product(a.view(), matrices.view());
     kernels_for(out.device()).matmul(a.view(), b.view(), View{}, matrices.view(), accumulate);
 }
 
@@ -111,6 +113,7 @@ struct Linear {
         if (activation == Activation::gelu_tanh && ctx.recording()) before = Tensor::empty_like(y);
         Epilogue epilogue{view_of(bias ? dense(bias) : bias), activation, {}, {}};
         if (before) epilogue.before = matrix(before, w.size(0)).view();
+        count_product(rows.view(), matrix(y, w.size(0)).view());
         kernels_for(x.device()).matmul_with(epilogue, rows.view(), weight.view(), matrix(y, w.size(0)).view(), false);
         ctx.save(rows), ctx.save(w);
         if (activation != Activation::none) ctx.save(before ? before : y);
@@ -134,6 +137,7 @@ struct Linear {
         Tensor gx;
         if (ctx.needs(0)) {
             gx = Tensor::empty(x_shape, x.dtype(), x.device());
+            count_product(g.view(), matrix(gx, w.size(1)).view());
             kernels.matmul(g.view(), as_matrices(w).view(), View{}, matrix(gx, w.size(1)).view(), false);
         }
         // The product itself writes FP32, adding into the leaf: nothing is rounded to 16 bits on the way.
@@ -141,6 +145,7 @@ struct Linear {
             Epilogue epilogue;
             if (direct) epilogue.row_sums = gb.view();
             const Tensor to = gw.tensor.window(0, {1, w.size(0), w.size(1)});
+            count_product(transposed(g).view(), to.view());
             kernels.matmul_with(epilogue, transposed(g).view(), x.view(), to.view(), accumulate);
         } else if (direct && gb.tensor) {
             kernels.sum({1, g.size(1), g.size(2)}, g.view(), gb.view(), 1.0, accumulate);

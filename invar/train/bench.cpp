@@ -6,6 +6,8 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
+#include "invar/kernels/flops.h"
+#include "invar/ops/creation.h"
 #include "invar/train/graphed_step.h"
 
 namespace invar {
@@ -72,6 +74,26 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
+double measure_product(Device device, const Precision& precision) {
+    using Clock = std::chrono::steady_clock;
+    const std::int64_t side = device.is_cpu() ? 1024 : 8192;
+    const Dtype dtype = precision.compute_dtype();
+    const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);
+    Generator generator(1);
+    const auto random = [&] { return ops::uniform({1, side, side}, -1, 1, dtype, device, generator); };
+    const Tensor a = random(), b = random(), out = Tensor::empty_like(a);
+    Kernels& kernels = kernels_for(device);
+    const auto seconds = [&](int times) {
+        const auto start = Clock::now();
+        for (int i = 0; i < times; ++i) kernels.matmul(a.view(), b.view(), {}, out.view(), false);
+        kernels.synchronize();
+        return std::chrono::duration<double>(Clock::now() - start).count() / times;
+    };
+    seconds(1);
+    const int times = std::clamp(int(0.05 / seconds(1)), 1, 50);
+    return 2.0 * double(side) * double(side) * double(side) / std::min({seconds(times), seconds(times)});
+}
+
 std::vector<BenchResult> run_bench(const BenchOptions& options, const std::function<void(double)>& progress) {
     check<UsageError>(options.steps >= 1, "--steps {}: must be at least 1", options.steps);
     check<UsageError>(options.warmup >= 0, "--warmup {}: must be at least 0", options.warmup);
@@ -93,12 +115,21 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         if (progress) progress(double(done) / double(all));
     };
 
+    // What the device can do at best, whichever way it may choose; a Setup says again what it wants.
+    const Device device = resolve_device(options.base.trainer.device);
+    set_threads(int(options.base.trainer.threads));
+    kernels_for(device).configure({.benchmark = true, .deterministic = false});
+    for (std::size_t i = 0; i < n; ++i)
+        results[i].product_flops_per_s = measure_product(device, configs[i].trainer.resolved_precision());
+
     // Memory first, one precision at a time, so that no other's weights are counted with it.
     for (std::size_t i = 0; i < n; ++i) {
         Bench bench(configs[i]);
         release_cached_memory(bench.setup.device);
         reset_peak_memory(bench.setup.device);
+        const FlopCount flops;
         bench.step_ms();
+        results[i].flops_per_step = flops.count();
         results[i].memory = memory_stats(bench.setup.device);
         results[i].memory_used = kernels_for(bench.setup.device).memory_used();
         results[i].device = bench.setup.device.str();
@@ -129,6 +160,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         r.fastest_ms = *std::min_element(times[i].begin(), times[i].end());
         r.graph_parts = benches[i]->step.parts();
         r.samples_per_s = 1e3 * double(r.samples_per_step) / r.ms_per_step;
+        r.flops_per_s = 1e3 * r.flops_per_step / r.ms_per_step;
         if (r.precision == kBaseline) baseline = r.samples_per_s;
     }
     for (BenchResult& r : results) r.ratio = baseline > 0 ? r.samples_per_s / baseline : 0.0;

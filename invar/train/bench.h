@@ -1,4 +1,4 @@
-// Measures a training step under several precisions side by side: time, throughput, peak memory by purpose.
+// Measures a training step under several precisions side by side: time, throughput, arithmetic, peak memory by purpose.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,15 @@ struct BenchResult {
     double samples_per_s = 0.0;
     double ratio = 0.0;            // of the throughput to that of 32-true; 0 where that was not measured
     std::int64_t graph_parts = 0;  // kernels and copies of the recorded step that was replayed; 0: it was not recorded
+    double flops_per_step = 0.0;   // of products and convolutions
+    double flops_per_s = 0.0;
+    double product_flops_per_s = 0.0;  // one large product in the format this precision multiplies in, same run
     MemoryStats memory;
     std::int64_t memory_used = 0;  // of the whole card, as its driver counts after the step; 0: not known
 };
+
+// The FLOP/s of a large square product in this precision's format: what a step's arithmetic can be held against.
+double measure_product(Device device, const Precision& precision);
 
 // `progress` is told the share that is done, now and then.
 std::vector<BenchResult> run_bench(const BenchOptions& options, const std::function<void(double)>& progress = {});

@@ -131,6 +131,24 @@ TEST_F(Commands, BashCompletesCommandsFlagsAndKeys) {
     EXPECT_FALSE(has(completed("invar formats "), "mnist_mlp"));
 }
 
+TEST_F(Commands, BenchTellsArithmeticAndItsShareOfTheBestProduct) {
+    const Words words = small({"--steps", "2", "--warmup", "0", "--precisions", "32-true,bf16-mixed"}, {"bench"});
+    const Result table = invar(words);
+    EXPECT_EQ(table.code, 0) << table.err;
+    EXPECT_TRUE(has(table.out, "FLOP/s") && has(table.out, "of product") && has(table.out, "activations")) << table.out;
+    Words json = words;
+    json.push_back("--json");
+    const auto lines = json_lines(invar(json).out);
+    ASSERT_EQ(lines.size(), 2u);
+    for (const auto& line : lines) {
+        const double rate = line.at("flops_per_s"), best = line.at("product_flops_per_s"),
+                     each = line.at("flops_per_step"), ms = line.at("ms_per_step");
+        EXPECT_GT(each, 0);
+        EXPECT_NEAR(rate, 1e3 * each / ms, 1e-9 * rate);
+        EXPECT_NEAR(line.at("product_share").get<double>(), rate / best, 1e-9);
+    }
+}
+
 TEST_F(Commands, ConfigurationFoldersAreFoundWhereTheyAreSaidToBe) {
     std::filesystem::create_directories(folder_ / "configs/experiment");
     std::ofstream(folder_ / "configs/experiment/mine.yaml") << "exp_name: mine\ndefaults:\n  - trainer: fp16_safe\n";

@@ -35,6 +35,15 @@ TEST(Bench, MeasuresEveryPrecisionWithoutADataSet) {
     }
 }
 
+TEST(Bench, HoldsTheArithmeticOfAStepAgainstTheBestProduct) {
+    for (const BenchResult& result : run_bench(tiny())) {
+        // 784 to 1024 to 10: forward, the weights' gradients, and the gradient of the hidden layer.
+        EXPECT_EQ(result.flops_per_step, 2.0 * 16 * (2 * 784 * 1024 + 3 * 1024 * 10)) << result.precision;
+        EXPECT_DOUBLE_EQ(result.flops_per_s, 1e3 * result.flops_per_step / result.ms_per_step);
+        EXPECT_GT(result.product_flops_per_s, 1e8);
+    }
+}
+
 TEST(Bench, CountsTheMemoryOfOnePrecisionAtATime) {
     const std::vector<BenchResult> together = run_bench(tiny());
     for (const BenchResult& result : together) {
