@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests labelled gpu and the GPU benchmarks from the relocatable tarball, on a machine that has nothing of ours
 # but that file, and prints one table at the end. Usage: gpu-test.sh [TARBALL or unpacked folder] [gtest arguments]
+# SANITIZE=1 also runs the tests of the ops under compute-sanitizer, for bad accesses and for races; BENCH=0 leaves the
+# benchmarks out.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -45,6 +47,24 @@ failed=$(grep -cE '^\[  FAILED  \] [^ ]+ \(|^\[  FAILED  \] [^ ]+, where' "$logs
 skipped=$(grep -cE '^\[  SKIPPED \] [^ ]+ \(' "$logs/test_gpu.log")
 row "tests (exit $status)" "$passed passed, $failed failed, $skipped skipped"
 
+# What each tool needs to see: every kernel in every format; the long tests of sizes would take it hours.
+sanitize() {
+    local tool=$1 filter=$2 log=$logs/sanitize_$1.log
+    "$sanitizer" --tool "$tool" --error-exitcode 9 "$root"/libexec/invar/test_gpu --gtest_filter="$filter" >"$log" 2>&1
+    local code=$?
+    row "compute-sanitizer $tool" "exit $code, $(grep -c '^\[       OK' "$log") tests, $(grep 'SUMMARY' "$log" | tail -1 | sed 's/=* *//')"
+    [ $code -ne 0 ] && failures=$((failures + 1))
+}
+if [ "${SANITIZE:-0}" = 1 ]; then
+    sanitizer=$(command -v compute-sanitizer || command -v /usr/local/cuda/bin/compute-sanitizer)
+    if [ -n "$sanitizer" ]; then
+        sanitize memcheck '*GpuOps*:*GpuRows*:*GpuSizes*:*OptimizersStep*'
+        sanitize racecheck '*GpuOps*f32*:*GpuOps*bf16*:*GpuRows*bf16*:*OptimizersStep*'
+    else
+        row "compute-sanitizer" "not on this machine"
+    fi
+fi
+
 bench() {
     local name=$1
     shift
@@ -56,11 +76,21 @@ bench() {
         failures=$((failures + 1))
     fi
 }
-fast="trainer.deterministic=false trainer.gradient_clip_val=1.0 optimizer.name=adamw"
-precisions=32-true,tf32,16-mixed,bf16-mixed
-bench convnet_128 $fast data.batch_size=128 --precisions $precisions --steps 50 --warmup 10
-bench convnet_4096 $fast data.batch_size=4096 --precisions $precisions --steps 20 --warmup 5
-bench mlp_32 $fast model.name=mlp data.batch_size=32 --precisions $precisions --steps 50 --warmup 10
+kernels() {
+    "$root"/libexec/invar/gpu_kernels >"$logs/gpu_kernels.log" 2>&1
+    local code=$?  # 1: it ran, and missed a bar
+    row "kernels" "$(tail -1 "$logs/gpu_kernels.log")"
+    while IFS= read -r line; do rows+=("    $line"); done < <(head -n -1 "$logs/gpu_kernels.log")
+    [ $code -gt 1 ] && failures=$((failures + 1))
+}
+if [ "${BENCH:-1}" = 1 ]; then
+    [ -x "$root/libexec/invar/gpu_kernels" ] && kernels
+    fast="trainer.deterministic=false trainer.gradient_clip_val=1.0 optimizer.name=adamw"
+    precisions=32-true,tf32,16-mixed,bf16-mixed
+    bench convnet_128 $fast data.batch_size=128 --precisions $precisions --steps 50 --warmup 10
+    bench convnet_4096 $fast data.batch_size=4096 --precisions $precisions --steps 20 --warmup 5
+    bench mlp_32 $fast model.name=mlp data.batch_size=32 --precisions $precisions --steps 50 --warmup 10
+fi
 
 echo "--- the whole logs are in $logs"
 printf '%s\n' "${rows[@]}"

@@ -137,8 +137,12 @@ class CachingAllocator {
     }
 
     [[noreturn]] void out_of_memory(std::size_t asked, Device device) const {
-        fail("out of memory on {}: {} bytes asked for, {} bytes in use; use a smaller batch or a lower precision",
-             device.str(), asked, stats_.live_total);
+        std::string shares;
+        for (int i = 0; i < kPurposes; ++i)
+            if (const std::int64_t bytes = stats_.live[std::size_t(i)]; bytes > 0)
+                shares += fmt::format("{}{} {}", shares.empty() ? " (" : ", ", name_of(Purpose(i)), bytes);
+        fail("out of memory on {}: {} bytes asked for, {} bytes in use{}; use a smaller batch or a lower precision",
+             device.str(), asked, stats_.live_total, shares + (shares.empty() ? "" : ")"));
     }
 
     void release_cached_locked() {

@@ -1,6 +1,8 @@
 // Training on the GPU: the optimizer and the scaler against the CPU's, whole runs against each other, resuming.
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <tuple>
 
 #include "invar/io/checkpoint.h"
 #include "invar/ops/ops.h"
@@ -103,22 +105,6 @@ TEST_F(Gpu, AnOverflowSkipsTheStepAndHalvesTheScale) {
     }
 }
 
-TEST_F(Gpu, TheExplicitCallsWorkToo) {
-    Weights model;
-    model.to(Device::cuda());
-    Optimizer optimizer(model, spec_of(OptimizerSpec::Kind::sgd));
-    GradScaler scaler({.init_scale = 256}, Device::cuda());
-    optimizer.zero_grad();
-    backward(scaler.scale(ops::sum(model.w.value * 3.0)));
-    scaler.unscale(optimizer);
-    EXPECT_NEAR(clip_grad_norm(optimizer, 1.0), 3 * std::sqrt(double(kCount)), 1e-3);
-    const std::vector<double> gradient = model.w.value.grad().to_vector<double>();
-    EXPECT_NEAR(gradient[0], 1 / std::sqrt(double(kCount)), 1e-6);
-    scaler.step(optimizer);
-    scaler.update();
-    EXPECT_EQ(optimizer.state().taken, 1);
-}
-
 Config config_for(const std::string& device, const std::string& precision) {
     Config config = parse_config(
         "data: {name: synthetic, size: 640, batch_size: 32, num_workers: 0}\nmodel: {name: convnet}\n"
@@ -142,6 +128,42 @@ std::vector<double> train(TrainedRun& setup, int steps) {
     return losses;
 }
 
+// The scale starts far too high: FP16 itself overflows in backward, until the scale has come down to what it holds.
+TEST_F(Gpu, AScaleThatOverflowsComesDownAsOnTheCpu) {
+    const auto fall = [](const char* device) {
+        Config config = config_for(device, "16-mixed");
+        config.scaler.init_scale = 0x1p32;
+        TrainedRun setup(config);
+        std::vector<double> scales;
+        for (int i = 0; i < 20; ++i) {
+            train(setup, 1);
+            scales.push_back(setup.scaler->get_scale());
+        }
+        EXPECT_GT(setup.optimizer->state().skipped, 4) << device;
+        EXPECT_GT(setup.optimizer->state().taken, 0) << device;
+        EXPECT_EQ(setup.optimizer->state().skipped_in_a_row, 0) << device;
+        EXPECT_TRUE(kernels_for(setup.device).all_finite(setup.optimizer->store().weights().view())) << device;
+        return scales;
+    };
+    EXPECT_EQ(fall("cuda"), fall("cpu"));
+}
+
+TEST_F(Gpu, TheExplicitCallsWorkToo) {
+    Weights model;
+    model.to(Device::cuda());
+    Optimizer optimizer(model, spec_of(OptimizerSpec::Kind::sgd));
+    GradScaler scaler({.init_scale = 256}, Device::cuda());
+    optimizer.zero_grad();
+    backward(scaler.scale(ops::sum(model.w.value * 3.0)));
+    scaler.unscale(optimizer);
+    EXPECT_NEAR(clip_grad_norm(optimizer, 1.0), 3 * std::sqrt(double(kCount)), 1e-3);
+    const std::vector<double> gradient = model.w.value.grad().to_vector<double>();
+    EXPECT_NEAR(gradient[0], 1 / std::sqrt(double(kCount)), 1e-6);
+    scaler.step(optimizer);
+    scaler.update();
+    EXPECT_EQ(optimizer.state().taken, 1);
+}
+
 // Dropout included: both devices draw the same numbers.
 TEST_F(Gpu, LosesAsTheCpuDoes) {
     for (const auto& [precision, tolerance] : {std::pair{"32-true", 1e-3}, {"16-mixed", 2e-2}, {"bf16-mixed", 5e-2}}) {
@@ -156,6 +178,35 @@ TEST_F(Gpu, LosesAsTheCpuDoes) {
                          there = evaluate(*gpu.model, *gpu.test_data, gpu.precision);
         EXPECT_EQ(here.samples, there.samples);
         EXPECT_NEAR(here.loss, there.loss, 4 * tolerance * here.loss) << precision;
+    }
+}
+
+// From the same weights through the same batches; the paths part by roundings, and the results must not.
+TEST_F(Gpu, AnEpochEndsWhereTheCpuEndsIt) {
+    const bool real = std::filesystem::exists("/usr/share/datasets/fashion-mnist");
+    const auto run = [&](const char* device, const char* precision) {
+        Config config = config_for(device, precision);
+        config.data.size = 6400;
+        config.data.batch_size = 64;
+        if (real) {
+            config.data.name = "fashion_mnist";
+            config.data.root = "/usr/share/datasets/fashion-mnist";
+            config.data.batch_size = 128;
+        }
+        TrainedRun setup(config);
+        const std::vector<double> losses = train(setup, int(setup.steps_per_epoch));
+        const Evaluation end = evaluate(*setup.model, *setup.test_data, setup.precision);
+        double mean = 0;
+        for (const double loss : losses) mean += loss / double(losses.size());
+        return std::tuple(mean, end.loss, end.accuracy);
+    };
+    RecordProperty("data", real ? "fashion_mnist" : "synthetic: Fashion-MNIST is not installed");
+    for (const char* precision : {"32-true", "16-mixed", "bf16-mixed"}) {
+        const auto [mean, loss, accuracy] = run("cuda", precision);
+        const auto [cpu_mean, cpu_loss, cpu_accuracy] = run("cpu", precision);
+        EXPECT_NEAR(mean, cpu_mean, 0.02 * cpu_mean) << precision;
+        EXPECT_NEAR(loss, cpu_loss, 0.05 * cpu_loss + 0.01) << precision;
+        EXPECT_NEAR(accuracy, cpu_accuracy, 0.015) << precision;
     }
 }
 

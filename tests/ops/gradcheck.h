@@ -1,4 +1,4 @@
-// The gradient check that serves every op: what backward gives, against central differences in f64.
+// The gradient check that serves every op on every device: what backward gives, against central differences in f64.
 // A result of any shape is made a number by weighing its elements, so that no reduction is needed to test one.
 #pragma once
 
@@ -11,6 +11,8 @@
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
 #include "invar/core/tensor.h"
+#include "invar/kernels/kernels.h"
+#include "invar/ops/to.h"
 
 namespace invar::testing {
 
@@ -36,7 +38,7 @@ inline std::string gradient_mismatch(const Function& function, const Tensors& in
     for (const Tensor& input : inputs) input.set_grad({});
     const Tensor y = function(inputs);
     const std::vector<double> weights = random_values(y.numel(), 0.5, 1.5, 99);
-    backward(y, Tensor::from(weights, y.shape(), y.dtype()));
+    backward(y, ops::to(Tensor::from(weights, y.shape(), y.dtype()), y.device()));
     const NoGrad no_grad;
     for (std::size_t n = 0; n < inputs.size(); ++n) {
         if (!inputs[n].requires_grad()) continue;
@@ -44,13 +46,15 @@ inline std::string gradient_mismatch(const Function& function, const Tensors& in
         if (inputs[n].grad().shape() != inputs[n].shape()) return fmt::format("input {}: wrong shape", n);
         const std::vector<double> analytic = inputs[n].grad().to_vector<double>();
         double* x = inputs[n].data<double>();  // dense: leaves are made so
+        const std::vector<double> values = inputs[n].to_vector<double>();
         for (std::size_t i = 0; i < analytic.size(); ++i) {
-            const double kept = x[i], step = 1e-5 * std::fmax(1.0, std::fabs(kept));
-            x[i] = kept + step;
+            const auto put = [&](double value) { kernels_for(inputs[n].device()).upload(x + i, &value, sizeof value); };
+            const double kept = values[i], step = 1e-5 * std::fmax(1.0, std::fabs(kept));
+            put(kept + step);
             const double above = weigh(function(inputs), weights);
-            x[i] = kept - step;
+            put(kept - step);
             const double below = weigh(function(inputs), weights);
-            x[i] = kept;
+            put(kept);
             const double numeric = (above - below) / (2 * step);
             // Truncation goes with step^2 = 1e-10, rounding with 1e-16 * |value| / step = 1e-11 * |value|; 100 times
             // that.
