@@ -1,6 +1,7 @@
 // The pointwise operations: each is one struct and its name in one list at the end. From the lists come the CPU and
 // CUDA kernels, the operators, the listing of `invar ops`, gradient checks and CPU-against-CUDA checks.
-// Functors compute in T = float (double for f64); kernels convert at load and store.
+// Functors compute in T = float (double for f64); kernels convert at load and store. Functions are called without
+// std::, so that a device may bring a T of its own with cheaper ones (kernels/cuda/brief.cuh).
 #pragma once
 
 #include <cmath>
@@ -21,6 +22,13 @@ enum class Saves : std::uint8_t { nothing, input, output };
 // A line a function lets each op be seen whole.
 // clang-format off
 namespace pointwise {
+
+using std::erfc, std::exp, std::fabs, std::log, std::log1p, std::pow, std::sqrt, std::tanh;
+
+template <class T>
+INVAR_HD T inverse(T x) {
+    return T(1) / x;
+}
 
 // --- unary: forward(x), backward(gradient, saved) ---
 
@@ -45,7 +53,7 @@ struct Exp {
     static constexpr const char* kName = "exp";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::output;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::exp(x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return exp(x); }
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * y; }
 };
 
@@ -53,7 +61,7 @@ struct Log {
     static constexpr const char* kName = "log";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::log(x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return log(x); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g / x; }
 };
 
@@ -61,7 +69,7 @@ struct Sqrt {
     static constexpr const char* kName = "sqrt";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::sqrt(x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return sqrt(x); }
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g / (T(2) * y); }
 };
 
@@ -69,7 +77,7 @@ struct Rsqrt {
     static constexpr const char* kName = "rsqrt";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::output;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return T(1) / std::sqrt(x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return T(1) / sqrt(x); }
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return T(-0.5) * g * y * y * y; }
 };
 
@@ -78,9 +86,9 @@ struct PowScalar {
     static constexpr const char* kName = "pow_scalar";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars s) { return std::pow(x, T(s.a)); }
+    template <class T> static INVAR_HD T forward(T x, Scalars s) { return pow(x, T(s.a)); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars s) {
-        return s.a == 0 ? T(0) : g * T(s.a) * std::pow(x, T(s.a - 1));
+        return s.a == 0 ? T(0) : g * T(s.a) * pow(x, T(s.a - 1));
     }
 };
 
@@ -88,13 +96,13 @@ struct Tanh {
     static constexpr const char* kName = "tanh";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::tanh(x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return tanh(x); }
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * (T(1) - y * y); }
 };
 
 template <class T>
 INVAR_HD T logistic(T x) {
-    return T(1) / (T(1) + std::exp(-x));
+    return inverse(T(1) + exp(-x));
 }
 
 struct Sigmoid {
@@ -119,10 +127,10 @@ struct Gelu {
     static constexpr const char* kName = "gelu";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T cumulative(T x) { return T(0.5) * std::erfc(-x * T(0.70710678118654752440)); }
+    template <class T> static INVAR_HD T cumulative(T x) { return T(0.5) * erfc(-x * T(0.70710678118654752440)); }
     template <class T> static INVAR_HD T forward(T x, Scalars) { return x * cumulative(x); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const T density = T(0.39894228040143267794) * std::exp(T(-0.5) * x * x);
+        const T density = T(0.39894228040143267794) * exp(T(-0.5) * x * x);
         return g * (cumulative(x) + x * density);
     }
 };
@@ -157,7 +165,7 @@ struct Softplus {
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) {
-        return (x > T(0) ? x : T(0)) + std::log1p(std::exp(-std::fabs(x)));
+        return (x > T(0) ? x : T(0)) + log1p(exp(-fabs(x)));
     }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * logistic(x); }
 };
@@ -166,7 +174,7 @@ struct Abs {
     static constexpr const char* kName = "abs";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return std::fabs(x); }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return fabs(x); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return x > T(0) ? g : x < T(0) ? -g : T(0); }
 };
 
@@ -221,12 +229,12 @@ struct Pow {
     static constexpr const char* kName = "pow";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return std::pow(a, b); }
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return pow(a, b); }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) {
-        return b == T(0) ? T(0) : g * b * std::pow(a, b - T(1));
+        return b == T(0) ? T(0) : g * b * pow(a, b - T(1));
     }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) {
-        return a == T(0) && b >= T(0) ? T(0) : g * std::pow(a, b) * std::log(a);
+        return a == T(0) && b >= T(0) ? T(0) : g * pow(a, b) * log(a);
     }
 };
 
@@ -264,7 +272,7 @@ struct AbsoluteError {
     static constexpr const char* kName = "l1";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return std::fabs(a - b); }
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return fabs(a - b); }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? g : a < b ? -g : T(0); }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return a > b ? -g : a < b ? g : T(0); }
 };
@@ -275,12 +283,12 @@ struct SmoothL1 {
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars s) {
-        const T d = std::fabs(a - b), beta = T(s.a);
+        const T d = fabs(a - b), beta = T(s.a);
         return d < beta ? T(0.5) * d * d / beta : d - T(0.5) * beta;
     }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars s) {
         const T d = a - b, beta = T(s.a);
-        return std::fabs(d) < beta ? g * d / beta : d > T(0) ? g : d < T(0) ? -g : T(0);
+        return fabs(d) < beta ? g * d / beta : d > T(0) ? g : d < T(0) ? -g : T(0);
     }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars s) { return -backward_a(g, a, b, s); }
 };
@@ -290,7 +298,7 @@ struct BceWithLogits {
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
-        return (x > T(0) ? x : T(0)) - x * y + std::log1p(std::exp(-std::fabs(x)));
+        return (x > T(0) ? x : T(0)) - x * y + log1p(exp(-fabs(x)));
     }
     template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) { return g * (logistic(x) - y); }
     template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return -g * x; }
@@ -301,7 +309,7 @@ struct Bce {
     static constexpr const char* kName = "bce";
     static constexpr CastClass kCast = CastClass::refuse;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T clipped_log(T x) { const T l = std::log(x); return l < T(-100) ? T(-100) : l; }
+    template <class T> static INVAR_HD T clipped_log(T x) { const T l = log(x); return l < T(-100) ? T(-100) : l; }
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
         return -(y * clipped_log(x) + (T(1) - y) * clipped_log(T(1) - x));
     }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "invar/kernels/cuda/brief.cuh"
 #include "invar/kernels/cuda/vector.cuh"
 
 namespace invar::cuda {
@@ -139,11 +140,29 @@ struct Pointers {
     void* out[kOut ? kOut : 1];
 };
 
+// Packs by the wider type: with more than 16 bytes a thread, neighbours would write half sectors. A thread's
+// packs are all on their way before the first is looked at.
+template <class In, class Out>
+inline constexpr int kDensePack = kPack<std::conditional_t<(sizeof(In) > sizeof(Out)), In, Out>>;
+template <class In, class Out, class F>
+inline constexpr int kDenseUnroll = F::kIn == 1   ? 64 / (kDensePack<In, Out> * int(sizeof(In)))
+                                    : F::kIn == 2 ? 4
+                                                  : 2;
+
+// What one element is computed in: Brief where a functor says so (InBrief) and nothing wider than 16 bits takes part.
+template <class In, class Out, class F>
+constexpr auto dense_compute() {
+    if constexpr (requires { typename F::InBrief; } && sizeof(In) == 2 && sizeof(Out) == 2)
+        return TypeTag<Brief>{};
+    else
+        return TypeTag<float>{};
+}
+
 template <class In, class Out, class F>
 __global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Pointers<F::kIn, F::kOut> p,
                                                             const std::int64_t n) {
-    constexpr int kCount = kPack<std::conditional_t<(sizeof(In) < sizeof(Out)), In, Out>>;
-    constexpr int kUnroll = F::kIn == 1 && kCount * sizeof(In) == 16 ? 4 : 2;
+    using C = typename decltype(dense_compute<In, Out, F>())::type;
+    constexpr int kCount = kDensePack<In, Out>, kUnroll = kDenseUnroll<In, Out, F>;
     constexpr int kOuts = F::kOut ? F::kOut : 1;
     const std::int64_t first = std::int64_t(blockIdx.x) * (kThreads * kCount * kUnroll) + threadIdx.x * kCount;
     Pack<In, kCount> raw[kUnroll][F::kIn];
@@ -152,8 +171,7 @@ __global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Poi
         const std::int64_t at = first + u * (kThreads * kCount);
         if (at + kCount <= n) {
 #pragma unroll
-            for (int k = 0; k < F::kIn; ++k)
-                if (k == 0 || p.in[k] != nullptr) raw[u][k].read(static_cast<const In*>(p.in[k]) + at);
+            for (int k = 0; k < F::kIn; ++k) raw[u][k].read(static_cast<const In*>(p.in[k]) + at);
         }
     }
 #pragma unroll
@@ -162,15 +180,15 @@ __global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Poi
         if (at + kCount <= n) {
             float in[F::kIn][kCount], out[kOuts][kCount];
 #pragma unroll
-            for (int k = 0; k < F::kIn; ++k) raw[u][k == 0 || p.in[k] != nullptr ? k : 0].unpack(in[k]);
+            for (int k = 0; k < F::kIn; ++k) raw[u][k].unpack(in[k]);
 #pragma unroll
             for (int i = 0; i < kCount; ++i) {
-                float from[F::kIn], to[kOuts];
+                C from[F::kIn], to[kOuts];
 #pragma unroll
-                for (int k = 0; k < F::kIn; ++k) from[k] = in[k][i];
+                for (int k = 0; k < F::kIn; ++k) from[k] = C(in[k][i]);
                 f(from, to);
 #pragma unroll
-                for (int k = 0; k < F::kOut; ++k) out[k][i] = to[k];
+                for (int k = 0; k < F::kOut; ++k) out[k][i] = float(to[k]);
             }
 #pragma unroll
             for (int k = 0; k < F::kOut; ++k) {
@@ -181,14 +199,13 @@ __global__ __launch_bounds__(kThreads) void pointwise_dense(const F f, const Poi
             }
         } else {
             for (std::int64_t i = at; i < n; ++i) {  // the last few elements
-                float from[F::kIn], to[kOuts];
+                C from[F::kIn], to[kOuts];
 #pragma unroll
-                for (int k = 0; k < F::kIn; ++k)
-                    from[k] = widen(static_cast<const In*>(p.in[k] ? p.in[k] : p.in[0])[i]);
+                for (int k = 0; k < F::kIn; ++k) from[k] = C(widen(static_cast<const In*>(p.in[k])[i]));
                 f(from, to);
 #pragma unroll
                 for (int k = 0; k < F::kOut; ++k)
-                    if (p.out[k] != nullptr) static_cast<Out*>(p.out[k])[i] = narrow<Out>(to[k]);
+                    if (p.out[k] != nullptr) static_cast<Out*>(p.out[k])[i] = narrow<Out>(float(to[k]));
             }
         }
     }
@@ -203,10 +220,10 @@ inline bool dense_of(Dtype dtype, std::initializer_list<const View*> views) {
 
 template <class In, class Out, class F>
 void launch_dense(const F& f, const std::array<const View*, F::kIn + F::kOut>& views, cudaStream_t stream) {
-    constexpr int kCount = kPack<std::conditional_t<(sizeof(In) < sizeof(Out)), In, Out>>;
-    constexpr int kUnroll = F::kIn == 1 && kCount * sizeof(In) == 16 ? 4 : 2;
+    constexpr int kCount = kDensePack<In, Out>, kUnroll = kDenseUnroll<In, Out, F>;
     Pointers<F::kIn, F::kOut> p{};
-    for (int k = 0; k < F::kIn; ++k) p.in[k] = views[k]->data;
+    // An operand that is absent is one that f ignores: the first stands in, for a branch would hold up the loads.
+    for (int k = 0; k < F::kIn; ++k) p.in[k] = *views[k] ? views[k]->data : views[0]->data;
     for (int k = 0; k < F::kOut; ++k) p.out[k] = views[F::kIn + k]->data;
     const std::int64_t n = views[0]->numel();
     pointwise_dense<In, Out><<<grid_for(n, kThreads * kCount * kUnroll), kThreads, 0, stream>>>(f, p, n);

@@ -8,6 +8,7 @@ namespace {
 template <class Op>
 struct Forward {
     static constexpr int kIn = 2, kOut = 1;
+    using InBrief = void;
     Scalars s;
     template <class C>
     __device__ void operator()(const C* in, C* out) const {
@@ -19,6 +20,7 @@ struct Forward {
 template <class Op>
 struct Backward {
     static constexpr int kIn = 3, kOut = 2;
+    using InBrief = void;
     Scalars s;
     template <class C>
     __device__ void operator()(const C* in, C* out) const {
@@ -42,6 +44,41 @@ struct AddInto {
         out[0] = in[0] + in[1];
     }
 };
+
+// 16 bits into FP32, as gradients are added up: packs of four, several in flight.
+template <class T>
+__global__ __launch_bounds__(kThreads) void add_low(const T* x, float* y, const std::int64_t n) {
+    constexpr int kCount = 4, kUnroll = 4;
+    const std::int64_t first = std::int64_t(blockIdx.x) * (kThreads * kCount * kUnroll) + threadIdx.x * kCount;
+    Pack<T, kCount> raw[kUnroll];
+    Pack<float, kCount> sums[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+        const std::int64_t at = first + u * (kThreads * kCount);
+        if (at + kCount <= n) raw[u].read(x + at), sums[u].read(y + at);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+        const std::int64_t at = first + u * (kThreads * kCount);
+        if (at + kCount <= n) {
+            float a[kCount], b[kCount];
+            raw[u].unpack(a);
+            sums[u].unpack(b);
+#pragma unroll
+            for (int i = 0; i < kCount; ++i) b[i] += a[i];
+            sums[u].pack(b);
+            sums[u].write(y + at);
+        } else {
+            for (std::int64_t i = at; i < n; ++i) y[i] += widen(x[i]);
+        }
+    }
+}
+
+template <class T>
+void launch_add_low(const View& x, const View& y, cudaStream_t stream) {
+    const std::int64_t n = x.numel();
+    add_low<T><<<grid_for(n, kThreads * 16), kThreads, 0, stream>>>(x.as<const T>(), y.as<float>(), n);
+}
 
 }  // namespace
 
@@ -72,6 +109,10 @@ void where(const View& condition, const View& a, const View& b, const View& y, c
 }
 
 void add_into(const View& x, const View& y, cudaStream_t stream) {
+    if (x.numel() > 0 && dense_of(Dtype::f32, {&y})) {
+        if (dense_of(Dtype::f16, {&x})) return launch_add_low<f16>(x, y, stream);
+        if (dense_of(Dtype::bf16, {&x})) return launch_add_low<bf16>(x, y, stream);
+    }
     run_pointwise(AddInto{}, {&x, &y, &y}, needs_double(y.dtype), stream);
 }
 

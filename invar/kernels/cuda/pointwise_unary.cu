@@ -8,6 +8,7 @@ namespace {
 template <class Op>
 struct Forward {
     static constexpr int kIn = 1, kOut = 1;
+    using InBrief = void;
     Scalars s;
     template <class C>
     __device__ void operator()(const C* in, C* out) const {
@@ -18,6 +19,7 @@ struct Forward {
 template <class Op>
 struct Backward {
     static constexpr int kIn = 2, kOut = 1;  // the gradient and what was saved, if anything
+    using InBrief = void;
     Scalars s;
     template <class C>
     __device__ void operator()(const C* in, C* out) const {

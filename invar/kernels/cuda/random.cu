@@ -1,4 +1,6 @@
 // Random numbers and dropout. Element i of a dense tensor takes number i of the reserved sequence, as on the CPU.
+#include <cmath>
+
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
 
@@ -49,14 +51,15 @@ void launch_generate(const Make& make, const View& out, RngState rng, cudaStream
 }
 
 struct Drop {
-    float limit, keep;
+    std::uint32_t limit;  // an element goes where to_unit(bits) < p: where bits are below this
+    float keep;
     RngState rng;
     const std::uint64_t* base;  // where the sequence starts at run time, nullptr: at rng.offset
 
     __device__ std::uint64_t offset() const { return rng.offset + (base == nullptr ? 0 : *base); }
     template <class C>
     __device__ C one(C x, std::uint32_t bits) const {
-        return to_unit(bits) < limit ? C(0) : x * C(keep);
+        return bits < limit ? C(0) : x * C(keep);
     }
 };
 
@@ -123,7 +126,9 @@ void normal(const View& out, double mean, double deviation, RngState rng, cudaSt
 void dropout(const View& x, const View& y, double p, RngState rng, const std::uint64_t* base, cudaStream_t stream) {
     const std::int64_t n = x.numel();
     if (n == 0) return;
-    const Drop drop{float(p), float(p < 1.0 ? 1.0 / (1.0 - p) : 0.0), rng, base};
+    if (p >= 1.0) return fill(y, 0, stream);
+    const Drop drop{std::uint32_t(std::ceil(double(float(p)) * 0x1p24)) << 8, float(p < 1.0 ? 1.0 / (1.0 - p) : 0.0),
+                    rng, base};
     bool fast = false;
     if (dense_of(x.dtype, {&x, &y}))
         fast = with_fast_type(x.dtype, [&](auto tag) {
