@@ -62,7 +62,7 @@ template <class Term, class Finish>
 __global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan,
                                                         double* partial) {
     using C = typename Term::C;
-    constexpr int kWidth = Term::kWidth, kKinds = Term::kKinds, kUnroll = 4;
+    constexpr int kWidth = Term::kWidth, kKinds = Term::kKinds, kUnroll = 4, kShort = 8;
     __shared__ double shared[kThreads * kWidth];
     const int across = plan.across, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across,
               down = kThreads / across;
@@ -93,15 +93,18 @@ __global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const F
     double totals[kKinds][kWidth] = {};
     if (active) {
         const std::int64_t end = smaller(plan.rows, (chunk + 1) * plan.rows_each);
-        for (std::int64_t row = chunk * plan.rows_each + y; row < end; row += kUnroll * down) {
-            typename Term::Raw raw[kUnroll];
-            C sums[kKinds][kWidth] = {};
+        for (std::int64_t first = chunk * plan.rows_each + y; first < end; first += kShort * kUnroll * down) {
+            C sums[kKinds][kWidth] = {};  // of a few rows; in double they would cost more than the loads
+            for (int part = 0; part < kShort; ++part) {
+                const std::int64_t row = first + part * kUnroll * down;
+                typename Term::Raw raw[kUnroll];
 #pragma unroll
-            for (int u = 0; u < kUnroll; ++u)
-                if (row + u * down < end) term.read(o * plan.rows + row + u * down, column, raw[u]);
+                for (int u = 0; u < kUnroll; ++u)
+                    if (row + u * down < end) term.read(o * plan.rows + row + u * down, column, raw[u]);
 #pragma unroll
-            for (int u = 0; u < kUnroll; ++u)
-                if (row + u * down < end) term.add(raw[u], local, sums);
+                for (int u = 0; u < kUnroll; ++u)
+                    if (row + u * down < end) term.add(raw[u], local, sums);
+            }
 #pragma unroll
             for (int k = 0; k < kKinds; ++k)
 #pragma unroll
@@ -121,26 +124,37 @@ __global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const F
         partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + mine] = result[k];
 }
 
-// The second stage: 32 columns a block, eight threads on the chunks of each.
+// The second stage: 32 columns a block, and as many threads on the chunks of each.
 template <int kKinds, class Finish>
-__global__ __launch_bounds__(kThreads) void add_chunks(const Finish finish, const ColumnPlan plan,
-                                                       const double* partial) {
-    constexpr int kDown = kThreads / kWarp;
-    __shared__ double shared[kThreads];
+__global__ __launch_bounds__(kWarp* kWarp) void add_chunks(const Finish finish, const ColumnPlan plan,
+                                                           const double* partial) {
+    __shared__ double shared[kWarp][kWarp];
     const Quotient by_column = divide(blockIdx.x, divide_up(plan.columns, kWarp));
-    const std::int64_t o = by_column.whole, column = by_column.rest * kWarp + threadIdx.x % kWarp;
-    const int y = int(threadIdx.x) / kWarp;
+    const int x = int(threadIdx.x) % kWarp, y = int(threadIdx.x) / kWarp;
+    const std::int64_t o = by_column.whole, column = by_column.rest * kWarp + x;
     double result[kKinds];
 #pragma unroll
     for (int k = 0; k < kKinds; ++k) {
         double total = 0;
-        if (column < plan.columns)
-            for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kDown)
+        if (column < plan.columns) {
+#pragma unroll 4
+            for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kWarp)
                 total += partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + column];
-        sum_over_y<1>(&total, kWarp, shared);
-        result[k] = shared[threadIdx.x % kWarp];
+        }
+        __syncthreads();
+        shared[y][x] = total;
+        __syncthreads();
+        result[k] = 0;
+        if (y == 0)
+            for (int i = 0; i < kWarp; ++i) result[k] += shared[i][x];
     }
     if (y == 0 && column < plan.columns) finish(o, column, result);
+}
+
+template <int kKinds, class Finish>
+void launch_add_chunks(const Finish& finish, const ColumnPlan& plan, const double* partial, cudaStream_t stream) {
+    const std::int64_t blocks = plan.outer * divide_up(plan.columns, kWarp);
+    add_chunks<kKinds><<<unsigned(blocks), kWarp * kWarp, 0, stream>>>(finish, plan, partial);
 }
 
 template <class Term, class Finish>
@@ -151,8 +165,7 @@ void launch_columns(const Term& term, const Finish& finish, std::int64_t outer, 
     double* partial = static_cast<double*>(scratch);
     sum_columns<<<unsigned(plan.blocks()), kThreads, 0, stream>>>(term, finish, plan, partial);
     if (plan.chunks == 1) return;
-    const std::int64_t blocks = outer * divide_up(columns, kWarp);
-    add_chunks<Term::kKinds><<<unsigned(blocks), kThreads, 0, stream>>>(finish, plan, partial);
+    launch_add_chunks<Term::kKinds>(finish, plan, partial, stream);
 }
 
 }  // namespace invar::cuda

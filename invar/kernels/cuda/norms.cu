@@ -17,10 +17,11 @@ struct LayerForward {
     Dense gamma, beta, y, mean, rstd;
     std::int64_t rows, n;
     double eps;
+    double share;  // 1 / n: a division in double costs each thread as much as a pack
 };
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void layer_forward(const Source x, const LayerForward p) {
+__global__ __launch_bounds__(kBlock<kGroup>) void layer_forward(const Source x, const LayerForward p) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>(), n = p.n;
@@ -28,7 +29,7 @@ __global__ __launch_bounds__(kThreads) void layer_forward(const Source x, const 
     const Row<Source, kGroup> row(x, r * n, n);
     double sum = 0;
     row.each([&](std::int64_t, C* v) { sum += small_sum<kWidth>(v); });
-    const double center = reduce<kGroup>(sum, Add{}) / double(n);
+    const double center = reduce<kGroup>(sum, Add{}) * p.share;
     const C m = C(center);
     sum = 0;
     row.each([&](std::int64_t, C* v) {
@@ -36,7 +37,7 @@ __global__ __launch_bounds__(kThreads) void layer_forward(const Source x, const 
         for (int k = 0; k < kWidth; ++k) v[k] = (v[k] - m) * (v[k] - m);
         sum += small_sum<kWidth>(v);
     });
-    const double inverse = 1.0 / sqrt(reduce<kGroup>(sum, Add{}) / double(n) + p.eps);
+    const double inverse = rsqrt(reduce<kGroup>(sum, Add{}) * p.share + p.eps);
     const C s = C(inverse);
     row.each([&](std::int64_t i, C* v) {
         C a[kWidth], b[kWidth];
@@ -54,6 +55,7 @@ __global__ __launch_bounds__(kThreads) void layer_forward(const Source x, const 
 struct LayerBackward {
     Dense gamma, mean, rstd, gx;
     std::int64_t rows, n;
+    double share;     // 1 / n
     double* partial;  // [blocks, 2, n]: each block's sums of gy * xhat and of gy
 };
 
@@ -76,8 +78,7 @@ __device__ inline void backward_row(const Row<Source, kGroup, kHeld>& gradients,
         plain += small_sum<kWidth>(g);
         product += small_sum<kWidth>(v);
     });
-    const C level = C(reduce<kGroup>(plain, Add{}) / double(p.n)),
-            tilt = C(reduce<kGroup>(product, Add{}) / double(p.n));
+    const C level = C(reduce<kGroup>(plain, Add{}) * p.share), tilt = C(reduce<kGroup>(product, Add{}) * p.share);
     gradients.each_with(inputs, [&](std::int64_t i, C* g, const C* v) {
         C a[kWidth];
         parameters_or<Source>(p.gamma, i, C(1), a);
@@ -88,8 +89,8 @@ __device__ inline void backward_row(const Row<Source, kGroup, kHeld>& gradients,
 }
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void layer_backward_rows(const Source gy, const Source x,
-                                                                const LayerBackward p) {
+__global__ __launch_bounds__(kBlock<kGroup>) void layer_backward_rows(const Source gy, const Source x,
+                                                                      const LayerBackward p) {
     const std::int64_t r = first_row<kGroup>();
     if (r >= p.rows) return;
     const Row<Source, kGroup> gradients(gy, r * p.n, p.n), inputs(x, r * p.n, p.n);
@@ -98,39 +99,93 @@ __global__ __launch_bounds__(kThreads) void layer_backward_rows(const Source gy,
 
 // gx and the parameters' gradients in one walk over gy and x: a thread keeps the sums of its columns while its block
 // goes from row to row. Rows must fit in what is held.
-inline constexpr int kFusedHeld = 2;
-inline constexpr std::int64_t kFusedBlocks = 264;
+template <class Source>
+inline constexpr int kFusedHeld = Source::kWidth == 1 ? 2 : 16 / Source::kWidth;
+// Threads that share a row when each holds so many of its elements; 0: the row is too long.
+inline int fused_group(std::int64_t n, int each) {
+    for (const int group : {kWarp, 64, 128, 256, 512})
+        if (n <= std::int64_t(group) * each) return group;
+    return 0;
+}
+// 512 threads for each multiprocessor of a large GPU, in blocks of these groups.
+inline std::int64_t fused_blocks(std::int64_t rows, int group) {
+    const std::int64_t block = group == kWarp ? kThreads : group, at_once = block / group;
+    return rows > 0 ? smaller(divide_up(rows, at_once), 132 * 512 / block) : 1;
+}
+
+struct Means {
+    double plain = 0, product = 0;
+};
+struct AddMeans {
+    __device__ Means operator()(const Means& a, const Means& b) const {
+        return {a.plain + b.plain, a.product + b.product};
+    }
+};
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads, 2) void layer_backward_fused(const Source gy, const Source x,
-                                                                    const LayerBackward p) {
+__global__ __launch_bounds__(kBlock<kGroup>, 512 / kBlock<kGroup>) void layer_backward_fused(const Source gy,
+                                                                                             const Source x,
+                                                                                             const LayerBackward p) {
     using C = typename Source::C;
-    constexpr int kWidth = Source::kWidth, kHeld = kFusedHeld;
+    constexpr int kWidth = Source::kWidth, kHeld = kFusedHeld<Source>;
+    constexpr bool kKeepsGamma = kWidth == 8;  // packs of 16 bits leave the registers for it
     using Held = Row<Source, kGroup, kHeld>;
     C sums[2][kHeld][kWidth] = {};
+    C kept[kKeepsGamma ? kHeld : 1][kWidth];
+    if constexpr (kKeepsGamma) {
+#pragma unroll
+        for (int h = 0; h < kHeld; ++h)
+            if (Held::place(h) < p.n) parameters_or<Source>(p.gamma, Held::place(h), C(1), kept[h]);
+    }
     const std::int64_t step = std::int64_t(gridDim.x) * kRowsABlock<kGroup>;
     std::int64_t r = first_row<kGroup>();
     // The next row is on its way while this one is worked on.
-    Held next_gradients(gy, r * p.n, r < p.rows ? p.n : 0), next_inputs(x, r * p.n, r < p.rows ? p.n : 0);
+    const auto length = [&](std::int64_t row) { return row < p.rows ? p.n : 0; };
+    Held next_gradients(gy, r * p.n, length(r)), next_inputs(x, r * p.n, length(r));
+    C next_m = r < p.rows ? p.mean.get<C>(r) : C(0), next_s = r < p.rows ? p.rstd.get<C>(r) : C(0);
     for (; r < p.rows; r += step) {
         const Held gradients = next_gradients, inputs = next_inputs;
+        const C m = next_m, s = next_s;
         const std::int64_t next = r + step;
-        next_gradients = Held(gy, next * p.n, next < p.rows ? p.n : 0);
-        next_inputs = Held(x, next * p.n, next < p.rows ? p.n : 0);
-        const C m = p.mean.get<C>(r), s = p.rstd.get<C>(r);
+        next_gradients = Held(gy, next * p.n, length(next));
+        next_inputs = Held(x, next * p.n, length(next));
+        if (next < p.rows) next_m = p.mean.get<C>(next), next_s = p.rstd.get<C>(next);
+        const auto each = [&](const auto& f) {
 #pragma unroll
-        for (int h = 0; h < kHeld; ++h) {
-            if (Held::place(h) >= p.n) break;
-            C g[kWidth], v[kWidth];
-            Source::unpack(gradients.held[h], g);
-            Source::unpack(inputs.held[h], v);
+            for (int h = 0; h < kHeld; ++h) {
+                if (Held::place(h) >= p.n) break;
+                C g[kWidth], v[kWidth], a[kWidth];
+                Source::unpack(gradients.held[h], g);
+                Source::unpack(inputs.held[h], v);
+                if constexpr (!kKeepsGamma) parameters_or<Source>(p.gamma, Held::place(h), C(1), a);
+#pragma unroll
+                for (int k = 0; k < kWidth; ++k) {
+                    if constexpr (kKeepsGamma) a[k] = kept[h][k];
+                    v[k] = (v[k] - m) * s;
+                }
+                f(h, g, v, a);
+            }
+        };
+        Means sum;
+        each([&](int h, C* g, C* v, const C* a) {
 #pragma unroll
             for (int k = 0; k < kWidth; ++k) {
-                sums[0][h][k] += g[k] * ((v[k] - m) * s);
+                sums[0][h][k] += g[k] * v[k];
                 sums[1][h][k] += g[k];
+                g[k] *= a[k];
+                v[k] *= g[k];
             }
-        }
-        if (p.gx.data != nullptr) backward_row(gradients, inputs, p, r);
+            sum.plain += small_sum<kWidth>(g);
+            sum.product += small_sum<kWidth>(v);
+        });
+        if (p.gx.data == nullptr) continue;
+        sum = reduce<kGroup>(sum, AddMeans{});
+        const C level = C(sum.plain * p.share), tilt = C(sum.product * p.share);
+        each([&](int h, C* g, const C* v, const C* a) {
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) g[k] = s * (g[k] * a[k] - level - v[k] * tilt);
+            Source::store(g, p.gx, r * p.n + Held::place(h));
+        });
     }
     // The warps of a block add up theirs; a row that has a whole block has one owner for each column already.
     __shared__ double shared[kGroup == kWarp ? kThreads * kWidth : 1];
@@ -195,13 +250,14 @@ struct PutParameters {
 
 void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean, const View& rstd,
                 double eps, cudaStream_t stream) {
-    const LayerForward p{gamma, beta, y, mean, rstd, rows_of(x), columns_of(x), eps};
+    const LayerForward p{gamma, beta, y, mean, rstd, rows_of(x), columns_of(x), eps, 1.0 / double(columns_of(x))};
     if (p.rows == 0) return;
     with_source(p.n, {&x, &y}, {&gamma, &beta}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         with_group<Source>(p.n, [&](auto group) {
             constexpr int kGroup = decltype(group)::value;
-            layer_forward<Source, kGroup><<<grid_for(p.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(x), p);
+            layer_forward<Source, kGroup>
+                <<<grid_for(p.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(Source(x), p);
         });
     });
 }
@@ -209,35 +265,48 @@ void layer_norm(const View& x, const View& gamma, const View& beta, const View& 
 std::size_t layer_norm_backward_scratch_bytes(const View& x) {
     const std::int64_t rows = rows_of(x), n = columns_of(x);
     if (n == 0) return 0;
-    const std::size_t fused = std::size_t(kFusedBlocks * 2 * n) * sizeof(double);
-    const std::size_t plain = ColumnPlan::scratch_bytes(1, rows, n, 2);
-    return fused > plain ? fused : plain;
+    std::size_t most = ColumnPlan::scratch_bytes(1, rows, n, 2);
+    for (const int each : {2, 16})
+        if (const int group = fused_group(n, each); group > 0) {
+            const std::size_t fused = std::size_t(fused_blocks(rows, group) * 2 * n) * sizeof(double);
+            if (fused > most) most = fused;
+        }
+    return most;
 }
 
 void layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean, const View& rstd,
                          const View& gx, const View& ggamma, const View& gbeta, void* scratch, cudaStream_t stream) {
-    const LayerBackward p{gamma, mean, rstd, gx, rows_of(x), columns_of(x), static_cast<double*>(scratch)};
+    const LayerBackward p{
+        gamma, mean, rstd, gx, rows_of(x), columns_of(x), 1.0 / double(columns_of(x)), static_cast<double*>(scratch)};
     const PutParameters put{ggamma, gbeta};
     const bool parameters = ggamma || gbeta;
     if (p.n == 0) return;
     with_source(p.n, {&x, &gy, &gx}, {&gamma}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const Source gradients(gy), inputs(x);
-        const std::int64_t held = kFusedHeld * Source::kWidth;
-        if (parameters && p.n <= kThreads * held) {
+        const int fused = parameters ? fused_group(p.n, kFusedHeld<Source> * Source::kWidth) : 0;
+        if (fused > 0) {
             const auto run = [&](auto group) {
                 constexpr int kGroup = decltype(group)::value;
-                const std::int64_t blocks = p.rows > 0 ? grid_for(p.rows, kRowsABlock<kGroup>, kFusedBlocks) : 1;
-                layer_backward_fused<Source, kGroup><<<unsigned(blocks), kThreads, 0, stream>>>(gradients, inputs, p);
+                const std::int64_t blocks = fused_blocks(p.rows, kGroup);
+                layer_backward_fused<Source, kGroup>
+                    <<<unsigned(blocks), kBlock<kGroup>, 0, stream>>>(gradients, inputs, p);
                 ColumnPlan plan(1, blocks, p.n, 1);
                 plan.chunks = blocks;
-                add_chunks<2><<<grid_for(p.n, kWarp), kThreads, 0, stream>>>(put, plan, p.partial);
+                launch_add_chunks<2>(put, plan, p.partial, stream);
             };
-            if (p.n <= kWarp * held)
-                run(std::integral_constant<int, kWarp>{});
-            else
-                run(std::integral_constant<int, kThreads>{});
-            return;
+            switch (fused) {
+                case kWarp:
+                    return run(std::integral_constant<int, kWarp>{});
+                case 64:
+                    return run(std::integral_constant<int, 64>{});
+                case 128:
+                    return run(std::integral_constant<int, 128>{});
+                case 256:
+                    return run(std::integral_constant<int, 256>{});
+                default:
+                    return run(std::integral_constant<int, 512>{});
+            }
         }
         if (parameters)
             launch_columns(ParameterTerms<Source>{gradients, inputs, mean, rstd, p.n}, put, 1, p.rows, p.n, scratch,
@@ -246,7 +315,7 @@ void layer_norm_backward(const View& gy, const View& x, const View& gamma, const
         with_group<Source>(p.n, [&](auto group) {
             constexpr int kGroup = decltype(group)::value;
             layer_backward_rows<Source, kGroup>
-                <<<grid_for(p.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(gradients, inputs, p);
+                <<<grid_for(p.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(gradients, inputs, p);
         });
     });
 }

@@ -34,9 +34,9 @@ struct Pieces {
 };
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void sum_rows(const Source x, const Dense all, const Put put,
-                                                     const std::int64_t rows, const std::int64_t n, const Pieces pieces,
-                                                     double* partial) {
+__global__ __launch_bounds__(kBlock<kGroup>) void sum_rows(const Source x, const Dense all, const Put put,
+                                                           const std::int64_t rows, const std::int64_t n,
+                                                           const Pieces pieces, double* partial) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth, kUnroll = 4;
     const std::int64_t item = first_row<kGroup>();
@@ -216,7 +216,7 @@ void sum(const Span3& span, const View& x, const View& y, double scale, bool acc
         const std::int64_t items = span.outer * pieces.count;
         with_group<Source>(smaller(span.n, pieces.length), [&](auto group) {
             constexpr int kGroup = decltype(group)::value;
-            sum_rows<Source, kGroup><<<grid_for(items, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+            sum_rows<Source, kGroup><<<grid_for(items, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
                 Source(x), x, put, span.outer, span.n, pieces, partial);
         });
         if (pieces.count > 1) add_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
@@ -240,8 +240,8 @@ void max(const Span3& span, const View& x, const View& y, const View& index, voi
     Best* partial = static_cast<Best*>(scratch);
     const std::int64_t items = span.outer * pieces.count;
     if (span.n <= 1024)
-        max_rows<kWarp>
-            <<<grid_for(items, kRowsABlock<kWarp>), kThreads, 0, stream>>>(x, put, span.outer, span.n, pieces, partial);
+        max_rows<kWarp><<<grid_for(items, kRowsABlock<kWarp>), kBlock<kWarp>, 0, stream>>>(x, put, span.outer, span.n,
+                                                                                           pieces, partial);
     else
         max_rows<kThreads><<<grid_for(items, 1), kThreads, 0, stream>>>(x, put, span.outer, span.n, pieces, partial);
     if (pieces.count > 1) max_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);

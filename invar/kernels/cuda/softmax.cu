@@ -1,16 +1,21 @@
 // Softmax, log-softmax and cross-entropy. The largest value is subtracted first, so that no exponential overflows; a
 // row of nothing but -inf gives NaN.
+#include "invar/kernels/cuda/brief.cuh"
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/source.cuh"
 
 namespace invar::cuda {
 namespace {
 
-__device__ inline float exponential(float x) {
-    return expf(x);
-}
-__device__ inline double exponential(double x) {
-    return exp(x);
+// Rows of 16 bits keep fewer digits than the short form has.
+template <class Source, class C>
+__device__ inline C exponential(C x) {
+    if constexpr (std::is_same_v<C, double>)
+        return exp(x);
+    else if constexpr (std::is_same_v<Source, PackSource<f16>> || std::is_same_v<Source, PackSource<bf16>>)
+        return brief_exp(x);
+    else
+        return expf(x);
 }
 
 // --- rows (inner == 1), a warp or a block on each ---
@@ -31,15 +36,15 @@ __device__ double sum_of_exponentials(const Row& row, C largest) {
     double total = 0;
     row.each([&](std::int64_t, C* v) {
 #pragma unroll
-        for (int i = 0; i < Row::kWidth; ++i) v[i] = exponential(v[i] - largest);
+        for (int i = 0; i < Row::kWidth; ++i) v[i] = exponential<typename Row::Source>(v[i] - largest);
         total += small_sum<Row::kWidth>(v);
     });
     return reduce<kGroup>(total, Add{});
 }
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const Dense y, const std::int64_t rows,
-                                                         const std::int64_t n, const bool log_form) {
+__global__ __launch_bounds__(kBlock<kGroup>) void softmax_rows(const Source x, const Dense y, const std::int64_t rows,
+                                                               const std::int64_t n, const bool log_form) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>();
@@ -50,15 +55,16 @@ __global__ __launch_bounds__(kThreads) void softmax_rows(const Source x, const D
     const C last = C(log_form ? log(total) : 1.0 / total);
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) v[k] = log_form ? (v[k] - largest) - last : exponential(v[k] - largest) * last;
+        for (int k = 0; k < kWidth; ++k)
+            v[k] = log_form ? (v[k] - largest) - last : exponential<Source>(v[k] - largest) * last;
         Source::store(v, y, r * n + i);
     });
 }
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void softmax_backward_rows(const Source gy, const Source y, const Dense gx,
-                                                                  const std::int64_t rows, const std::int64_t n,
-                                                                  const bool log_form) {
+__global__ __launch_bounds__(kBlock<kGroup>) void softmax_backward_rows(const Source gy, const Source y, const Dense gx,
+                                                                        const std::int64_t rows, const std::int64_t n,
+                                                                        const bool log_form) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>();
@@ -73,7 +79,8 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_rows(const Source g
     const C total = C(reduce<kGroup>(sum, Add{}));
     gradients.each_with(outputs, [&](std::int64_t i, C* g, const C* p) {
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) g[k] = log_form ? g[k] - exponential(p[k]) * total : p[k] * (g[k] - total);
+        for (int k = 0; k < kWidth; ++k)
+            g[k] = log_form ? g[k] - exponential<Source>(p[k]) * total : p[k] * (g[k] - total);
         Source::store(g, gx, r * n + i);
     });
 }
@@ -91,12 +98,12 @@ __global__ __launch_bounds__(kThreads) void softmax_columns(const Dense x, const
         for (std::int64_t i = 0; i < span.n; ++i) largest = Larger{}(largest, x.get<C>(base + i * span.inner));
         double total = 0;
         for (std::int64_t i = 0; i < span.n; ++i)
-            total += double(exponential(x.get<C>(base + i * span.inner) - largest));
+            total += double(exponential<AnySource<C>>(x.get<C>(base + i * span.inner) - largest));
         const C last = C(log_form ? log(total) : 1.0 / total);
         for (std::int64_t i = 0; i < span.n; ++i) {
             const std::int64_t at = base + i * span.inner;
             const C v = x.get<C>(at) - largest;
-            y.put<C>(at, log_form ? v - last : exponential(v) * last);
+            y.put<C>(at, log_form ? v - last : exponential<AnySource<C>>(v) * last);
         }
     }
 }
@@ -117,7 +124,7 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense
         for (std::int64_t i = 0; i < span.n; ++i) {
             const std::int64_t at = base + i * span.inner;
             const C g = gy.get<C>(at), p = y.get<C>(at);
-            gx.put<C>(at, log_form ? g - exponential(p) * total : p * (g - total));
+            gx.put<C>(at, log_form ? g - exponential<AnySource<C>>(p) * total : p * (g - total));
         }
     }
 }
@@ -125,9 +132,9 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense
 // --- cross-entropy ---
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void cross_entropy_rows(const CrossEntropySpec spec, const Source x,
-                                                               const Dense logits, const std::int64_t* target,
-                                                               const Dense losses, const Dense lse) {
+__global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_rows(const CrossEntropySpec spec, const Source x,
+                                                                     const Dense logits, const std::int64_t* target,
+                                                                     const Dense losses, const Dense lse) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>(), n = spec.classes;
@@ -158,10 +165,9 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_rows(const CrossEntrop
 }
 
 template <class Source, int kGroup>
-__global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const CrossEntropySpec spec, const Source x,
-                                                                        const std::int64_t* target, const Dense lse,
-                                                                        const Dense glosses, const bool one_for_all,
-                                                                        const Dense count, const Dense glogits) {
+__global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_backward_rows(
+    const CrossEntropySpec spec, const Source x, const std::int64_t* target, const Dense lse, const Dense glosses,
+    const bool one_for_all, const Dense count, const Dense glogits) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>(), n = spec.classes;
@@ -174,7 +180,7 @@ __global__ __launch_bounds__(kThreads) void cross_entropy_backward_rows(const Cr
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) {
-            const C p = exponential(v[k] - whole) - spread;
+            const C p = exponential<Source>(v[k] - whole) - spread;
             v[k] = ignored ? C(0) : (i + k == label ? p - sure : p) * g;
         }
         Source::store(v, glogits, r * n + i);
@@ -230,8 +236,8 @@ void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStre
     for_rows(span.n, {&x, &y}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        softmax_rows<Source, kGroup>
-            <<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(Source(x), y, span.outer, span.n, log);
+        softmax_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
+            Source(x), y, span.outer, span.n, log);
     });
 }
 
@@ -248,7 +254,7 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
     for_rows(span.n, {&gy, &y, &gx}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        softmax_backward_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+        softmax_backward_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
             Source(gy), Source(y), gx, span.outer, span.n, log);
     });
 }
@@ -259,7 +265,7 @@ void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View&
     for_rows(spec.classes, {&logits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        cross_entropy_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
+        cross_entropy_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
             spec, Source(logits), logits, target.as<const std::int64_t>(), losses, lse);
     });
 }
@@ -270,8 +276,10 @@ void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, co
     for_rows(spec.classes, {&logits, &glogits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        cross_entropy_backward_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kThreads, 0, stream>>>(
-            spec, Source(logits), target.as<const std::int64_t>(), lse, glosses, glosses.numel() == 1, count, glogits);
+        cross_entropy_backward_rows<Source, kGroup>
+            <<<grid_for(spec.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
+                spec, Source(logits), target.as<const std::int64_t>(), lse, glosses, glosses.numel() == 1, count,
+                glogits);
     });
 }
 

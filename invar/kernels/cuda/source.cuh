@@ -74,8 +74,9 @@ void with_source(std::int64_t n, std::initializer_list<const View*> tensors, std
 
 // One row of a tensor, shared by kGroup threads. What the first passes of the loop read stays in registers; the rest of
 // a long row is read again, from the cache.
-template <class Source, int kGroup, int kHeld = 4>
+template <class From, int kGroup, int kHeld = 4>
 struct Row {
+    using Source = From;
     using C = typename Source::C;
     static constexpr int kWidth = Source::kWidth;
     const Source* source;
@@ -140,9 +141,13 @@ __device__ inline double small_sum(C* values) {
     return double(values[0]);
 }
 
-// Rows a block of kThreads threads works on at once, and this thread's.
+// Warps share a block of kThreads; a larger group is a block, and no larger than it must be: threads with a single pack
+// would wait for each other more than they load.
 template <int kGroup>
-inline constexpr int kRowsABlock = kThreads / kGroup;
+inline constexpr int kBlock = kGroup == kWarp ? kThreads : kGroup;
+// Rows a block works on at once, and this thread's.
+template <int kGroup>
+inline constexpr int kRowsABlock = kBlock<kGroup> / kGroup;
 template <int kGroup>
 __device__ inline std::int64_t first_row() {
     return std::int64_t(blockIdx.x) * kRowsABlock<kGroup> + threadIdx.x / kGroup;
@@ -151,8 +156,13 @@ __device__ inline std::int64_t first_row() {
 // Calls f(std::integral_constant<int, kGroup>) with as many threads as a row of n elements keeps busy.
 template <class Source, class F>
 void with_group(std::int64_t n, const F& f) {
-    if (n <= 4 * kWarp * Source::kWidth)
+    const std::int64_t threads = divide_up(n, 4 * Source::kWidth);
+    if (threads <= kWarp)
         f(std::integral_constant<int, kWarp>{});
+    else if (threads <= 64)
+        f(std::integral_constant<int, 64>{});
+    else if (threads <= 128)
+        f(std::integral_constant<int, 128>{});
     else
         f(std::integral_constant<int, kThreads>{});
 }

@@ -322,14 +322,14 @@ struct Larger {
     }
 };
 
-// Over the threads that share a row: a warp, or a whole block of kThreads. All of them get the result.
+// Over the threads that share a row: a warp, or a whole block of kGroup. All of them get the result.
 template <int kGroup, class T, class Join>
 __device__ inline T reduce(T v, const Join& join) {
-    static_assert(kGroup == kWarp || kGroup == kThreads);
+    static_assert(kGroup % kWarp == 0);
 #pragma unroll
     for (int mask = kWarp / 2; mask > 0; mask /= 2) v = join(v, shuffle_xor(v, mask));
-    if constexpr (kGroup == kThreads) {
-        constexpr int kWarps = kThreads / kWarp;
+    if constexpr (kGroup > kWarp) {
+        constexpr int kWarps = kGroup / kWarp;
         alignas(16) __shared__ unsigned char memory[kWarps * sizeof(T)];
         T* parts = reinterpret_cast<T*>(memory);
         __syncthreads();  // the threads may still be reading what an earlier call left there
