@@ -33,17 +33,17 @@ struct Together {
     }
 };
 
-inline constexpr std::int64_t kStatBlocks = 1056;
+inline constexpr std::int64_t kStatBlocks = 528;  // all at once on 132 multiprocessors: no half-empty end
 
 std::int64_t stat_blocks(std::int64_t n) {
     const std::int64_t blocks = divide_up(n, kThreads * 16);
     return blocks < 1 ? 1 : smaller(blocks, kStatBlocks);
 }
 
-__global__ __launch_bounds__(kThreads) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
-                                                    Found* parts) {
-    constexpr int kUnroll = 4;
-    double squares[kUnroll] = {};
+__global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
+                                                       Found* parts) {
+    constexpr int kUnroll = 8;
+    double squares[4] = {};
     float peak = 0;
     std::int32_t bad = 0;
     for (std::int64_t at = global_thread() * 4; at < packed; at += grid_threads() * 4 * kUnroll) {
@@ -59,7 +59,7 @@ __global__ __launch_bounds__(kThreads) void look_at(const float* g, const std::i
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const float a = fabsf(four[k]);
-                squares[u] += double(four[k]) * double(four[k]);
+                squares[k] += double(four[k]) * double(four[k]);
                 peak = a > peak ? a : peak;
                 bad += !(a <= 3.402823466e38f);
             }
@@ -149,8 +149,8 @@ struct Update {
 
 // Segments and groups as a kernel argument, so that nothing is copied to the device and a graph keeps its own.
 inline constexpr int kSegments = 256, kGroups = 32;
-inline constexpr int kStepPack = 8;
-inline constexpr std::int64_t kStepTile = kThreads * kStepPack;
+inline constexpr int kStepPack = 4, kStepPacks = 2;  // 16 bytes of f32 each, a block's width apart
+inline constexpr std::int64_t kStepTile = kThreads * kStepPack * kStepPacks;
 inline constexpr unsigned kStepBlocks = 396;
 
 struct StepTable {
@@ -160,6 +160,17 @@ struct StepTable {
     OptimizerSpec groups[kGroups];
     int segments, group_count;
 };
+
+__device__ inline void load_floats(const float* from, float* values) {
+    Pack<float, kStepPack> pack;
+    pack.read(from);
+    pack.unpack(values);
+}
+__device__ inline void store_floats(const float* values, float* to) {
+    Pack<float, kStepPack> pack;
+    pack.pack(values);
+    pack.write(to);
+}
 
 __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store, const bool packed,
                                                            const StepState* state,
@@ -179,32 +190,39 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
         const bool first = store.first != nullptr, second = !sgd && store.second != nullptr;
         const std::int64_t begin = table.begin[s], end = table.end[s];
         // Packs lie on multiples of their size in the store, so that they are aligned wherever a segment starts.
-        const std::int64_t at =
+        const std::int64_t base =
             begin / kStepPack * kStepPack + (tile - table.first_tile[s]) * kStepTile + threadIdx.x * kStepPack;
-        if (packed && at >= begin && at + kStepPack <= end) {
-            Pack<float, kStepPack> raw_g, raw_m, raw_v;
-            raw_g.read(store.gradients + at);
-            if (first) raw_m.read(store.first + at);
-            if (second) raw_v.read(store.second + at);
-            float w[kStepPack], g[kStepPack], m[kStepPack] = {}, v[kStepPack] = {};
-            load_pack<kStepPack>(weights, at, w);
-            raw_g.unpack(g);
-            if (first) raw_m.unpack(m);
-            if (second) raw_v.unpack(v);
+        const auto place = [&](int u) { return base + u * (kThreads * kStepPack); };
+        const auto whole = [&](int u) { return packed && place(u) >= begin && place(u) + kStepPack <= end; };
+        float w[kStepPacks][kStepPack], g[kStepPacks][kStepPack], m[kStepPacks][kStepPack] = {},
+                                                                  v[kStepPacks][kStepPack] = {};
 #pragma unroll
-            for (int k = 0; k < kStepPack; ++k) update(w[k], g[k], m[k], v[k], first);
-            store_pack<kStepPack>(w, weights, at);
-            if (shadow.data != nullptr) store_pack<kStepPack>(w, shadow, at);
-            if (first) raw_m.pack(m), raw_m.write(store.first + at);
-            if (second) raw_v.pack(v), raw_v.write(store.second + at);
-        } else {
-            for (std::int64_t i = at < begin ? begin : at; i < smaller(end, at + kStepPack); ++i) {
-                float w = weights.get<float>(i), m = first ? store.first[i] : 0.0f, v = second ? store.second[i] : 0.0f;
-                update(w, store.gradients[i], m, v, first);
-                weights.put<float>(i, w);
-                if (shadow.data != nullptr) shadow.put<float>(i, w);
-                if (first) store.first[i] = m;
-                if (second) store.second[i] = v;
+        for (int u = 0; u < kStepPacks; ++u) {
+            if (!whole(u)) continue;
+            load_floats(store.gradients + place(u), g[u]);
+            if (first) load_floats(store.first + place(u), m[u]);
+            if (second) load_floats(store.second + place(u), v[u]);
+            load_pack<kStepPack>(weights, place(u), w[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < kStepPacks; ++u) {
+            if (whole(u)) {
+#pragma unroll
+                for (int k = 0; k < kStepPack; ++k) update(w[u][k], g[u][k], m[u][k], v[u][k], first);
+                store_pack<kStepPack>(w[u], weights, place(u));
+                if (shadow.data != nullptr) store_pack<kStepPack>(w[u], shadow, place(u));
+                if (first) store_floats(m[u], store.first + place(u));
+                if (second) store_floats(v[u], store.second + place(u));
+                continue;
+            }
+            for (std::int64_t i = place(u) < begin ? begin : place(u); i < smaller(end, place(u) + kStepPack); ++i) {
+                float one = weights.get<float>(i), first_moment = first ? store.first[i] : 0.0f,
+                      second_moment = second ? store.second[i] : 0.0f;
+                update(one, store.gradients[i], first_moment, second_moment, first);
+                weights.put<float>(i, one);
+                if (shadow.data != nullptr) shadow.put<float>(i, one);
+                if (first) store.first[i] = first_moment;
+                if (second) store.second[i] = second_moment;
             }
         }
     }
