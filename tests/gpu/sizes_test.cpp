@@ -112,6 +112,19 @@ INSTANTIATE_TEST_SUITE_P(Formats, GpuRows,
                              return std::string(name_of(info.param.dtype)) + (info.param.offset ? "_unaligned" : "");
                          });
 
+TEST_F(Gpu, AddsLowPrecisionIntoFp32WithoutRounding) {
+    for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
+        for (const std::int64_t count : {1, 4099, 70001}) {
+            const Tensor x = random_on_gpu({count}, dtype, 1).detach(),
+                         y = random_on_gpu({count}, Dtype::f32, 2).detach();
+            std::vector<double> expected = y.to_vector<double>();
+            const std::vector<double> added = x.to_vector<double>();
+            for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = float(expected[i] + added[i]);
+            kernels_for(Device::cuda()).add_into(x.view(), y.view());
+            EXPECT_EQ(y.to_vector<double>(), expected) << name_of(dtype) << " " << count;
+        }
+}
+
 // --- empty ---
 
 // What becomes of an op on a device, in words: shapes and values of the result and of x's gradient, or that it refuses.
@@ -270,7 +283,8 @@ TEST_F(Gpu, CountsPastTwoToThe31InTheOptimizer) {
                  memory = ops::zeros({std::int64_t(sizeof(StepState))}, Dtype::u8, Device::cuda());
     StepState* state = static_cast<StepState*>(memory.raw());
     FlatStore store{};
-    store.weights = weights.raw(), store.gradients = gradients.data<float>(), store.count = count;
+    store.weights = weights.raw(), store.weights_dtype = Dtype::f32, store.gradients = gradients.data<float>(),
+    store.count = count;
     const Segment segment{0, count, 0};
     OptimizerSpec sgd;
     sgd.kind = OptimizerSpec::Kind::sgd, sgd.lr = 1;
