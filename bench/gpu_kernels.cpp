@@ -175,8 +175,10 @@ Work cross_entropy(std::int64_t classes, bool backward, Dtype dtype) {
                 [=] { gpu().cross_entropy(spec, x.view(), target.view(), losses.view(), lse.view()); }};
     }
     const Tensor gx = Tensor::empty_like(x);
-    return {2.0 * double(x.bytes()),
-            [=] { gpu().cross_entropy_backward(spec, x.view(), target.view(), lse.view(), losses.view(), gx.view()); }};
+    return {2.0 * double(x.bytes()), [=] {
+                gpu().cross_entropy_backward(spec, x.view(), target.view(), lse.view(), losses.view(), View{},
+                                             gx.view());
+            }};
 }
 Work sum(const Span3& span, Dtype dtype) {
     const Tensor x = random({span.outer, span.n, span.inner}, dtype),

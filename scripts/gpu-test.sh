@@ -91,6 +91,12 @@ if [ "${BENCH:-1}" = 1 ]; then
     bench convnet_4096 $fast data.batch_size=4096 --precisions $precisions --steps 20 --warmup 5
     bench mlp_32 $fast model.name=mlp data.batch_size=32 --precisions $precisions --steps 50 --warmup 10
 fi
+# PyTorch on the same card, where it and its side of the comparison are: PEER=path of bench/torch_gpu_peer.py.
+if [ -n "${PEER:-}" ]; then
+    python3 "$PEER" >"$logs/peer.log" 2>&1 || failures=$((failures + 1))
+    row "peer" ""
+    while IFS= read -r line; do rows+=("    $line"); done < <(grep -E ' ms$|failed|^PyTorch' "$logs/peer.log")
+fi
 
 echo "--- the whole logs are in $logs"
 printf '%s\n' "${rows[@]}"

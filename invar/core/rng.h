@@ -32,6 +32,19 @@ INVAR_HD inline float to_unit(std::uint32_t bits) {
     return float(bits >> 8) * 0x1p-24f;
 }
 
+// Dropout decides on an element by sixteen bits, so that one counter serves eight of them; its probability is rounded
+// to multiples of 2^-16, and what stays is scaled by what then really stays.
+struct DropRule {
+    static constexpr int kElements = 8;  // of a counter
+    std::uint32_t limit;                 // an element goes where its bits are below this
+    float keep;                          // what the others are multiplied by
+    explicit DropRule(double p)
+        : limit(std::uint32_t(p * 65536.0 + 0.5)), keep(limit < 65536 ? 65536.0f / float(65536 - limit) : 0.0f) {}
+    static INVAR_HD std::uint32_t bits(const Random4& random, int i) {
+        return random.v[i / 2] >> (i % 2 * 16) & 0xffff;
+    }
+};
+
 // A place in a seed's sequence. Ops take numbers by reserving counters; what was reserved is reproducible from
 // the state at that moment.
 struct RngState {

@@ -48,23 +48,23 @@ struct Brief {
     __device__ explicit operator float() const { return v; }
 };
 
-#define INVAR_BRIEF_OPERATOR(op)                            \
-    __device__ inline Brief operator op(Brief a, Brief b) { \
-        return Brief(a.v op b.v);                           \
-    }
+// clang-format off
+#define INVAR_BRIEF_OPERATOR(op) __device__ inline Brief operator op(Brief a, Brief b) { return Brief(a.v op b.v); }
 INVAR_BRIEF_OPERATOR(+)
 INVAR_BRIEF_OPERATOR(-)
-INVAR_BRIEF_OPERATOR(*) INVAR_BRIEF_OPERATOR(/)
+INVAR_BRIEF_OPERATOR(*)
+INVAR_BRIEF_OPERATOR(/)
 #undef INVAR_BRIEF_OPERATOR
-#define INVAR_BRIEF_ORDER(op)                              \
-    __device__ inline bool operator op(Brief a, Brief b) { \
-        return a.v op b.v;                                 \
-    }
-    INVAR_BRIEF_ORDER(<) INVAR_BRIEF_ORDER(>) INVAR_BRIEF_ORDER(<=) INVAR_BRIEF_ORDER(>=) INVAR_BRIEF_ORDER(==)
-        INVAR_BRIEF_ORDER(!=)
+#define INVAR_BRIEF_ORDER(op) __device__ inline bool operator op(Brief a, Brief b) { return a.v op b.v; }
+INVAR_BRIEF_ORDER(<)
+INVAR_BRIEF_ORDER(>)
+INVAR_BRIEF_ORDER(<=)
+INVAR_BRIEF_ORDER(>=)
+INVAR_BRIEF_ORDER(==)
+INVAR_BRIEF_ORDER(!=)
 #undef INVAR_BRIEF_ORDER
-            __device__ inline Brief
-            operator-(Brief a) {
+// clang-format on
+__device__ inline Brief operator-(Brief a) {
     return Brief(-a.v);
 }
 

@@ -51,31 +51,32 @@ void launch_generate(const Make& make, const View& out, RngState rng, cudaStream
 }
 
 struct Drop {
-    std::uint32_t limit;  // an element goes where to_unit(bits) < p: where bits are below this
-    float keep;
+    DropRule rule;
     RngState rng;
     const std::uint64_t* base;  // where the sequence starts at run time, nullptr: at rng.offset
 
     __device__ std::uint64_t offset() const { return rng.offset + (base == nullptr ? 0 : *base); }
     template <class C>
-    __device__ C one(C x, std::uint32_t bits) const {
-        return bits < limit ? C(0) : x * C(keep);
+    __device__ C one(C x, const Random4& random, int i) const {
+        return DropRule::bits(random, i) < rule.limit ? C(0) : x * C(rule.keep);
     }
 };
 
 template <class C>
 __global__ __launch_bounds__(kThreads) void dropout_any(const Drop drop, const Dense x, const Dense y,
                                                         const std::int64_t n) {
-    const std::int64_t groups = divide_up(n, 4);
+    constexpr int kCount = DropRule::kElements;
+    const std::int64_t groups = divide_up(n, kCount);
     const std::uint64_t offset = drop.offset();
     for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
         const Random4 random = philox(drop.rng.seed, offset + std::uint64_t(g));
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (4 * g + i < n) y.put<C>(4 * g + i, drop.one<C>(x.get<C>(4 * g + i), random.v[i]));
+        for (int i = 0; i < kCount; ++i)
+            if (kCount * g + i < n) y.put<C>(kCount * g + i, drop.one<C>(x.get<C>(kCount * g + i), random, i));
     }
 }
 
+// A thread takes packs of 16 bytes: all eight elements of a counter in 16 bits, half of them in 32.
 template <class T>
 __global__ __launch_bounds__(kThreads) void dropout_dense(const Drop drop, const T* x, T* y, const std::int64_t n) {
     constexpr int kCount = kPack<T>, kUnroll = 2;
@@ -91,20 +92,20 @@ __global__ __launch_bounds__(kThreads) void dropout_dense(const Drop drop, const
     for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t at = first + u * (kThreads * kCount);
         if (at >= n) return;
-        Random4 random[kCount / 4];
-#pragma unroll
-        for (int i = 0; i < kCount / 4; ++i) random[i] = philox(drop.rng.seed, offset + std::uint64_t(at / 4 + i));
+        Random4 random = philox(drop.rng.seed, offset + std::uint64_t(at / DropRule::kElements));
+        if (kCount < DropRule::kElements && at % DropRule::kElements != 0)
+            random.v[0] = random.v[2], random.v[1] = random.v[3];
         if (at + kCount <= n) {
             float values[kCount];
             raw[u].unpack(values);
 #pragma unroll
-            for (int i = 0; i < kCount; ++i) values[i] = drop.one(values[i], random[i / 4].v[i % 4]);
+            for (int i = 0; i < kCount; ++i) values[i] = drop.one(values[i], random, i);
             raw[u].pack(values);
             raw[u].write(y + at);
         } else {
 #pragma unroll
             for (int i = 0; i < kCount; ++i)
-                if (at + i < n) y[at + i] = narrow<T>(drop.one(widen(x[at + i]), random[i / 4].v[i % 4]));
+                if (at + i < n) y[at + i] = narrow<T>(drop.one(widen(x[at + i]), random, i));
         }
     }
 }
@@ -127,8 +128,7 @@ void dropout(const View& x, const View& y, double p, RngState rng, const std::ui
     const std::int64_t n = x.numel();
     if (n == 0) return;
     if (p >= 1.0) return fill(y, 0, stream);
-    const Drop drop{std::uint32_t(std::ceil(double(float(p)) * 0x1p24)) << 8, float(p < 1.0 ? 1.0 / (1.0 - p) : 0.0),
-                    rng, base};
+    const Drop drop{DropRule(p), rng, base};
     bool fast = false;
     if (dense_of(x.dtype, {&x, &y}))
         fast = with_fast_type(x.dtype, [&](auto tag) {
@@ -137,7 +137,7 @@ void dropout(const View& x, const View& y, double p, RngState rng, const std::ui
                 <<<grid_for(n, kThreads * kPack<T> * 2), kThreads, 0, stream>>>(drop, x.as<T>(), y.as<T>(), n);
         });
     if (fast) return;
-    const unsigned blocks = grid_for(divide_up(n, 4), kThreads, 1 << 20);
+    const unsigned blocks = grid_for(divide_up(n, DropRule::kElements), kThreads, 1 << 20);
     if (x.dtype == Dtype::f64)
         dropout_any<double><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
     else

@@ -22,7 +22,7 @@ void draw(RngState rng, std::int64_t first, std::int64_t groups, std::uint32_t* 
     }
 }
 
-static_assert(kBlock % 4 == 0);
+static_assert(kBlock % DropRule::kElements == 0);
 
 // Calls f(first element, count, numbers) for blocks of a dense tensor of n elements.
 template <class F>
@@ -62,16 +62,24 @@ void CpuKernels::normal(const View& out, double mean, double deviation, RngState
 }
 
 void CpuKernels::dropout(const View& x, const View& y, double p, RngState rng) {
-    const float limit = float(p), keep = float(p < 1.0 ? 1.0 / (1.0 - p) : 0.0);
+    const DropRule rule(p);
+    const std::int64_t count = x.numel(), blocks = (count + kBlock - 1) / kBlock;
     const auto run = [&]<class C>(C) {
-        for_random_blocks(x.numel(), rng, [&](std::int64_t begin, std::int64_t n, const std::uint32_t* numbers) {
+#pragma omp parallel for schedule(static) if (count > 4 * kBlock)
+        for (std::int64_t block = 0; block < blocks; ++block) {
+            const std::int64_t begin = block * kBlock, n = std::min(kBlock, count - begin);
+            alignas(64) std::uint32_t words[kBlock / 2] = {};
+            alignas(64) std::uint16_t bits[kBlock];
+            draw(rng, begin / DropRule::kElements, (n + DropRule::kElements - 1) / DropRule::kElements, words);
+            for (std::int64_t i = 0; i < kBlock / 2; ++i)
+                bits[2 * i] = std::uint16_t(words[i]), bits[2 * i + 1] = std::uint16_t(words[i] >> 16);
             alignas(64) C in[kBlock], out[kBlock];
             const C* px = load<C>(byte_at(x.data, x.dtype, begin), x.dtype, 1, n, in);
             void* to = byte_at(y.data, y.dtype, begin);
             C* py = target<C>(to, y.dtype, 1, out);
-            for (std::int64_t i = 0; i < n; ++i) py[i] = to_unit(numbers[i]) < limit ? C(0) : px[i] * C(keep);
+            for (std::int64_t i = 0; i < n; ++i) py[i] = bits[i] < rule.limit ? C(0) : px[i] * C(rule.keep);
             store<C>(py, to, y.dtype, 1, n);
-        });
+        }
     };
     x.dtype == Dtype::f64 ? run(double{}) : run(float{});
 }
