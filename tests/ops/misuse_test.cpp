@@ -113,8 +113,14 @@ TEST(Dropout, KeepsTheExpectedShareScaledAndIsTheIdentityOutsideTraining) {
         EXPECT_TRUE(v == 0 || std::abs(v - 1 / 0.75) < 1e-6);
         kept += v != 0;
     }
-    EXPECT_NEAR(double(kept), 7500, 5 * 43.3);  // five standard deviations of the binomial
-    EXPECT_EQ(default_generator().state().offset, 2500u);
+    EXPECT_NEAR(double(kept), 7500, 5 * 43.3);             // five standard deviations of the binomial
+    EXPECT_EQ(default_generator().state().offset, 1250u);  // a counter serves eight
+    std::size_t pairs = 0;                                 // neighbours decide apart, also within one counter
+    for (std::size_t i = 0; i + 1 < y.size(); i += 2) pairs += y[i] == 0 && y[i + 1] == 0;
+    EXPECT_NEAR(double(pairs), 312.5, 5 * 17.1);
+    const DropRule rule(0.1);
+    EXPECT_NEAR(rule.keep * (1.0 - rule.limit / 65536.0), 1.0, 1e-7);  // scaled by what really stays
+    EXPECT_EQ(DropRule(0.999999).keep, 0.0f);
     EXPECT_TRUE(dropout(x, 0.25, false).same_as(x));
     EXPECT_NE(dropout(x, 0.25, true).to_vector<double>(), y);
 }
