@@ -8,6 +8,8 @@ namespace invar {
 
 void add_train(CLI::App& app, int& exit_code);
 void add_validate(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
 void add_init(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_formats(CLI::App& app, int& exit_code);

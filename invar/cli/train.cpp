@@ -9,6 +9,7 @@
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/report/text.h"
+#include "invar/safety/validated.h"
 
 namespace invar {
 
@@ -20,7 +21,7 @@ constexpr int kInterrupted = 130;  // as shells have it for a program ended by C
 
 struct TrainArguments : ConfigArguments {
     std::string resume;
-    bool grad_ckpt = false, debug = false, print_config = false, quiet = false;
+    bool grad_ckpt = false, debug = false, print_config = false, quiet = false, require_validated = false;
 };
 
 Config resolve(TrainArguments& arguments) {
@@ -39,6 +40,19 @@ Config resolve(TrainArguments& arguments) {
     check<UsageError>(fs::is_regular_file(file, error), "--resume {}: not the folder of a run: it has no config.yaml",
                       folder.string());
     return arguments.load_over(file);
+}
+
+// A low precision that nobody has compared with FP32 deserves a word; with --require-validated it does not start.
+std::string check_validated(const TrainArguments& arguments, const Config& config) {
+    std::string again = "invar validate";
+    const std::string given =
+        arguments.resume.empty() ? arguments.config() : RunFolder::config_of(arguments.resume).string();
+    if (!given.empty()) again += " " + shell_word(given);
+    for (const std::string& word : arguments.overrides()) again += " " + shell_word(word);
+    again += " --candidates " + Precision::parse(config.trainer.precision).name();
+    const std::string warning = validation_warning(validated_file(), config, again);
+    check<UsageError>(warning.empty() || !arguments.require_validated, "--require-validated: {}", warning);
+    return warning;
 }
 
 std::string summary_table(const RunSummary& summary, bool scaled) {
@@ -67,10 +81,12 @@ int train(TrainArguments& arguments) {
         fmt::print("{}", to_yaml(config));
         return 0;
     }
+    const std::string warning = check_validated(arguments, config);
     const bool quiet = arguments.quiet;
     if (arguments.debug && !quiet) say(to_yaml(config));
     const StopOnSignal signals;
     Trainer trainer(config, arguments.resume.empty() ? std::optional<fs::path>{} : fs::path(arguments.resume));
+    if (!quiet && !warning.empty()) warn("warning: " + warning);
     if (!quiet) {
         say(amp_lines(trainer.setup()));
         say(run_lines(trainer.setup(), config));
@@ -114,6 +130,8 @@ void add_train(CLI::App& app, int& exit_code) {
     command->add_flag("--grad_ckpt", a.grad_ckpt, "Recompute activations in backward instead of keeping them");
     command->add_option("--resume", a.resume, "Go on with the run of this folder; keys may be changed")
         ->type_name("FOLDER");
+    command->add_flag("--require-validated", a.require_validated,
+                      "Refuse a precision that `invar validate` has not passed for this model and data");
     command->add_flag("--debug", a.debug, "Print the configuration and log every step");
     command->add_flag("--print-config", a.print_config, "Print the resolved configuration and leave");
     command->add_flag("--quiet", a.quiet, "Print only the folder of the run");

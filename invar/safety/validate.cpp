@@ -1,9 +1,11 @@
 #include "invar/safety/validate.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/core/suggest.h"
 #include "invar/kernels/devices.h"
 
 namespace invar {
@@ -14,18 +16,12 @@ namespace {
 
 constexpr const char* kBaseline = "32-true";
 
-double metric_of(const RunSummary& run, const std::string& metric) {
-    return metric == "val_loss" ? run.val_loss : run.val_accuracy;
-}
-
 // All mistakes that can be seen before the first run are found before the first run.
 void check_options(ValidateOptions& options) {
-    check<UsageError>(options.metric == "val_accuracy" || options.metric == "val_loss",
-                      "--metric {}: not known; use val_accuracy or val_loss", options.metric);
+    check<UsageError>(options.metric.starts_with("val_"),
+                      "--metric {}: not measured in validation; use val_accuracy or val_loss", options.metric);
     check<UsageError>(options.seeds >= 1, "--seeds {}: must be at least 1", options.seeds);
-    check<UsageError>(options.pass > 0 && options.pass <= options.marginal,
-                      "the limits {} (PASS) and {} (MARGINAL) must be above 0 and in this order", options.pass,
-                      options.marginal);
+    check_limits(options.limits);
     const std::int64_t validated = options.base.trainer.limit_val_batches.among(1);
     check<UsageError>(validated > 0, "trainer.limit_val_batches leaves nothing to validate on; leave it out");
     const Device device = resolve_device(options.base.trainer.device);
@@ -68,10 +64,20 @@ Config config_for(const Validation& validation, const std::string& precision, in
     return config;
 }
 
+// The run as anyone would read it from its folder, so that validate and compare cannot disagree.
+RunRecord record_in(const fs::path& folder, const Validation& validation) {
+    const FoundRun run = read_run(folder);
+    const std::string& metric = validation.metric;
+    check<UsageError>(run.log.series.contains(metric), "--metric {}: the runs do not log it{}; they log {}", metric,
+                      did_you_mean(metric, run.log.names()), fmt::join(run.log.names(), ", "));
+    return record_of(run, metric, validation.direction, Take::last);
+}
+
 void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
+    RunSummary summary;
     try {
-        Trainer trainer(config_for(validation, arm.precision, seed));
-        arm.runs.push_back(trainer.run(observer));
+        Trainer trainer(config_for(validation, arm.name, seed));
+        summary = trainer.run(observer);
         validation.threads = threads();
     } catch (const UsageError&) {
         throw;
@@ -81,111 +87,35 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
         arm.failure = error.what();
         return;
     }
-    const RunSummary& run = arm.runs.back();
-    check(run.status == "finished", "validation stopped in {} at step {}; what there is lies in {}", arm.precision,
-          run.steps, validation.folder.string());
-    if (!run.all_finite) arm.failure = fmt::format("seed {}: NaN or Inf in the losses or weights", seed);
-    if (!std::isfinite(metric_of(run, validation.options.metric)))
-        arm.failure = fmt::format("seed {}: {} is not finite", seed, validation.options.metric);
+    check(summary.status == "finished", "validation stopped in {} at step {}; what there is lies in {}", arm.name,
+          summary.steps, validation.folder.string());
+    const RunRecord& run = arm.runs.emplace_back(record_in(summary.folder, validation));
+    if (!run.not_finite.empty()) arm.failure = fmt::format("seed {}: {}", *run.seed, run.not_finite);
 }
 
 }  // namespace
-
-std::string_view name_of(Verdict verdict) {
-    constexpr std::string_view kNames[] = {"PASS", "MARGINAL", "FAIL"};
-    return kNames[static_cast<int>(verdict)];
-}
-
-Verdict judge(double difference, double pass, double marginal) {
-    const double size = std::fabs(difference);
-    return size < pass ? Verdict::pass : size < marginal ? Verdict::marginal : Verdict::fail;
-}
-
-void sum_up(Arm& arm, const std::string& metric) {
-    if (arm.runs.empty()) return;
-    const double n = double(arm.runs.size());
-    const auto mean = [&](auto value) {
-        double sum = 0.0;
-        for (const RunSummary& run : arm.runs) sum += value(run);
-        return sum / n;
-    };
-    arm.metric = mean([&](const RunSummary& run) { return metric_of(run, metric); });
-    arm.val_accuracy = mean([](const RunSummary& run) { return run.val_accuracy; });
-    arm.val_loss = mean([](const RunSummary& run) { return run.val_loss; });
-    arm.train_loss = mean([](const RunSummary& run) { return run.train_loss; });
-    arm.train_seconds = mean([](const RunSummary& run) { return run.train_seconds; });
-    arm.samples_per_s = mean([](const RunSummary& run) { return run.samples_per_s; });
-    arm.final_scale = arm.runs.back().final_scale;
-    arm.max_grad_norm = 0.0, arm.skipped = 0, arm.steps = 0, arm.all_finite = true, arm.memory = {};
-    for (const RunSummary& run : arm.runs) {
-        arm.max_grad_norm = std::max(arm.max_grad_norm, run.max_grad_norm);
-        arm.skipped += run.skipped;
-        arm.steps += run.steps;
-        arm.all_finite = arm.all_finite && run.all_finite;
-        if (run.memory.peak_total >= arm.memory.peak_total) arm.memory = run.memory;
-    }
-}
-
-void compare(Arm& arm, const Arm& baseline, const ValidateOptions& options) {
-    const auto ratio = [](double a, double b) { return b > 0 ? a / b : 0.0; };
-    arm.speed_up = ratio(arm.samples_per_s, baseline.samples_per_s);
-    arm.grad_norm_ratio = ratio(arm.max_grad_norm, baseline.max_grad_norm);
-    arm.difference = baseline.metric == 0 ? 0.0 : (arm.metric - baseline.metric) / std::fabs(baseline.metric);
-    if (arm.failed()) {
-        arm.verdict = Verdict::fail;
-        arm.reason = arm.failure;
-        return;
-    }
-    arm.verdict = judge(arm.difference, options.pass, options.marginal);
-    const char* rule = arm.verdict == Verdict::pass       ? "is below {:g}%"
-                       : arm.verdict == Verdict::marginal ? "is not below {:g}%"
-                                                          : "is not below {1:g}%";
-    arm.reason =
-        fmt::format("{} differs by {:.2f}% from FP32, which ", options.metric, 100 * std::fabs(arm.difference)) +
-        fmt::format(fmt::runtime(rule), 100 * options.pass, 100 * options.marginal);
-}
-
-void conclude(Validation& validation) {
-    const Arm& baseline = validation.baseline;
-    if (baseline.failed()) {
-        validation.verdict = Verdict::fail;
-        validation.reason = "the FP32 baseline gives nothing to compare with: " + baseline.failure;
-        return;
-    }
-    validation.verdict = Verdict::pass;
-    validation.reason.clear();
-    for (const Arm& arm : validation.candidates) validation.verdict = std::max(validation.verdict, arm.verdict);
-    for (const Arm& arm : validation.candidates) {
-        if (arm.verdict != validation.verdict) continue;
-        validation.reason += (validation.reason.empty() ? "" : "; ") + arm.precision + ": " + arm.reason;
-    }
-}
 
 Validation validate(const ValidateOptions& options, Observer& observer) {
     Validation validation;
     validation.options = options;
     check_options(validation.options);
+    validation.metric = options.metric;
+    validation.direction = direction_of(options.metric);
+    validation.limits = options.limits;
     validation.folder = make_validation_folder(options.base);
-    validation.baseline.precision = kBaseline;
-    for (const std::string& name : validation.options.candidates) validation.candidates.emplace_back().precision = name;
+    validation.baseline.name = kBaseline;
+    for (const std::string& name : validation.options.candidates) validation.candidates.emplace_back().name = name;
 
     // Seed by seed, so that a machine that slows down or warms up in the meantime does so for all precisions alike.
     Arm& baseline = validation.baseline;
     for (int seed = 0; seed < options.seeds && !baseline.failed(); ++seed) {
         run_once(validation, baseline, seed, observer);
-        if (!baseline.failed() && metric_of(baseline.runs.back(), options.metric) == 0)
+        if (!baseline.failed() && baseline.runs.back().metric == 0)
             baseline.failure = fmt::format("its {} is 0; train longer, or compare another --metric", options.metric);
         for (Arm& arm : validation.candidates)
             if (!baseline.failed() && !arm.failed()) run_once(validation, arm, seed, observer);
     }
-
-    sum_up(baseline, options.metric);
-    for (Arm& arm : validation.candidates) {
-        sum_up(arm, options.metric);
-        if (baseline.failed() && !arm.failed()) arm.failure = "not compared: the FP32 baseline failed";
-        compare(arm, baseline, options);
-    }
-    conclude(validation);
+    decide(validation);
     return validation;
 }
 

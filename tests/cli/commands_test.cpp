@@ -17,7 +17,8 @@ class Commands : public CliTest {
 };
 
 TEST_F(Commands, HelpEverywhereShowsAnExample) {
-    for (const char* command : {"train", "validate", "init", "eval", "formats", "ops", "bench", "completion"}) {
+    for (const char* command :
+         {"train", "validate", "compare", "inspect", "init", "eval", "formats", "ops", "bench", "completion"}) {
         const Result help = invar({command, "--help"});
         EXPECT_EQ(help.code, 0) << command;
         EXPECT_TRUE(has(help.out, "Usage: invar " + std::string(command))) << help.out;
@@ -94,8 +95,8 @@ TEST_F(Commands, CompletionScriptsAreWhole) {
     for (const char* shell : {"bash", "zsh", "fish"}) {
         const Result script = invar({"completion", shell});
         ASSERT_EQ(script.code, 0) << script.err;
-        for (const char* word :
-             {"validate", "mixed_precision", "mnist_convnet", "trainer=fp16_safe", "trainer.max_epochs="})
+        for (const char* word : {"validate", "compare", "inspect", "require-validated", "mixed_precision",
+                                 "mnist_convnet", "trainer=fp16_safe", "trainer.max_epochs="})
             EXPECT_TRUE(has(script.out, word)) << shell << ": " << word;
     }
     const std::string file = (folder_ / "completion.bash").string();

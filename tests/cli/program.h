@@ -77,6 +77,7 @@ class CliTest : public ::testing::Test {
         const pid_t child = ::fork();
         if (child == 0) {
             if (::chdir(home.c_str()) != 0) ::_exit(99);
+            ::setenv("XDG_STATE_HOME", (folder_ / ".state").c_str(), 1);  // never the user's own
             if (::freopen(".out", "w", stdout) == nullptr || ::freopen(".err", "w", stderr) == nullptr) ::_exit(99);
             execute(words);
         }
@@ -102,6 +103,7 @@ class CliTest : public ::testing::Test {
         const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
         if (child == 0) {
             ::setenv("TERM", "xterm", 1);
+            ::setenv("XDG_STATE_HOME", (folder_ / ".state").c_str(), 1);
             if (::chdir(folder_.c_str()) != 0) ::_exit(99);
             execute(words);
         }

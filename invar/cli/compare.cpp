@@ -1,0 +1,211 @@
+// `invar compare`: the verdict of `invar validate` on runs that are finished, whoever trained them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/cli/verdict.h"
+#include "invar/core/error.h"
+#include "invar/core/suggest.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct CompareArguments {
+    std::vector<std::string> paths;  // BASELINE CANDIDATE ..., each perhaps several with commas
+    std::vector<std::string> baseline, candidate;
+    std::string metric, better, value = "last", report;
+    double margin = Limits{}.margin;
+    bool json = false;
+};
+
+// The runs of one arm, before it is known which metric to look at.
+struct FoundArm {
+    std::string name;
+    std::vector<FoundRun> runs;
+};
+
+FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role) {
+    FoundArm arm;
+    for (const std::string& path : paths)
+        for (const fs::path& run : find_runs(path)) arm.runs.push_back(read_run(run));
+    for (const FoundRun& run : arm.runs) {
+        const std::string& first = arm.runs.front().precision;
+        check<UsageError>(
+            run.precision == first,
+            "the {} holds runs in {} ({}) and in {} ({}); an arm is one configuration, so name its runs one by one",
+            role, first, arm.runs.front().log.source, run.precision, run.log.source);
+    }
+    const fs::path first = fs::path(paths.front()).lexically_normal();
+    arm.name = !arm.runs.front().precision.empty() ? arm.runs.front().precision
+               : first.has_filename()              ? first.filename().string()
+                                                   : first.parent_path().filename().string();
+    return arm;
+}
+
+std::vector<std::string> split(const std::vector<std::string>& words, const std::string& role) {
+    std::vector<std::string> parts;
+    std::error_code ignored;
+    for (const std::string& word : words) {
+        if (fs::exists(word, ignored)) {  // a comma may stand in a name
+            parts.push_back(word);
+            continue;
+        }
+        std::size_t begin = 0;
+        while (begin <= word.size()) {
+            const std::size_t end = std::min(word.find(',', begin), word.size());
+            if (end > begin) parts.push_back(word.substr(begin, end - begin));
+            begin = end + 1;
+        }
+    }
+    check<UsageError>(!parts.empty(), "no {} given; usage: invar compare BASELINE CANDIDATE, see invar compare --help",
+                      role);
+    return parts;
+}
+
+// Names that every run has; a metric that some lack cannot be compared.
+std::vector<std::string> common_names(const std::vector<FoundArm>& arms) {
+    std::vector<std::string> names = arms.front().runs.front().log.names();
+    for (const FoundArm& arm : arms)
+        for (const FoundRun& run : arm.runs)
+            std::erase_if(names, [&](const std::string& name) { return !run.log.series.contains(name); });
+    return names;
+}
+
+std::string choose_metric(const std::string& wanted, const std::vector<FoundArm>& arms) {
+    const std::vector<std::string> names = common_names(arms);
+    check<UsageError>(!names.empty(), "the runs have no metric in common; {} has {}",
+                      arms.front().runs.front().log.source, fmt::join(arms.front().runs.front().log.names(), ", "));
+    if (wanted.empty()) {
+        const std::string metric = default_metric(names);
+        check<UsageError>(!metric.empty(),
+                          "no metric in common looks like one to judge by; name one of {} with --metric",
+                          fmt::join(names, ", "));
+        return metric;
+    }
+    if (const std::optional<std::string> found = find_metric(wanted, names)) return *found;
+    for (const FoundArm& arm : arms)
+        for (const FoundRun& run : arm.runs) {
+            const std::vector<std::string> here = run.log.names();
+            if (const auto bad = run.log.spoilt.find(wanted); bad != run.log.spoilt.end())
+                throw UsageError(bad->second);
+            check<UsageError>(find_metric(wanted, here).has_value(), "--metric {}: not in {}{}; there are {}", wanted,
+                              run.log.source, did_you_mean(wanted, here), fmt::join(here, ", "));
+        }
+    fail<UsageError>("--metric {}: not under the same name in all runs, or not clear; in all are {}", wanted,
+                     fmt::join(names, ", "));
+}
+
+// Arms of one precision get their numbers, so that a table can tell them apart.
+void make_names_differ(std::vector<FoundArm>& arms) {
+    for (std::size_t i = 0; i < arms.size(); ++i) {
+        int same = 1;
+        for (std::size_t j = 0; j < i; ++j) same += arms[j].name == arms[i].name;
+        if (same > 1) arms[i].name += fmt::format(" ({})", same);
+    }
+}
+
+Arm arm_of(const FoundArm& found, const Comparison& comparison, Take take) {
+    Arm arm;
+    arm.name = found.name;
+    for (const FoundRun& run : found.runs)
+        arm.runs.push_back(record_of(run, comparison.metric, comparison.direction, take));
+    return arm;
+}
+
+std::vector<std::string> words_of(const CompareArguments& a) {
+    std::vector<std::string> words = a.paths;
+    for (const std::string& path : a.baseline) words.insert(words.end(), {"--baseline", path});
+    for (const std::string& path : a.candidate) words.insert(words.end(), {"--candidate", path});
+    if (!a.metric.empty()) words.insert(words.end(), {"--metric", a.metric});
+    if (!a.better.empty()) words.insert(words.end(), {"--better", a.better});
+    if (a.value != "last") words.insert(words.end(), {"--value", a.value});
+    if (a.margin != Limits{}.margin) words.insert(words.end(), {"--margin", fmt::format("{}", a.margin)});
+    if (!a.report.empty()) words.insert(words.end(), {"--report", a.report});
+    return words;
+}
+
+int compare_command(const CompareArguments& a) {
+    check<UsageError>(a.value == "last" || a.value == "best", "--value {}: must be last or best",
+                      a.value.substr(0, 80));
+    Comparison comparison;
+    comparison.limits = limits_from(a.margin);
+
+    // The words come first, what is named by an option is added: BASELINE with --candidate works, and so does neither.
+    std::vector<std::string> baseline = a.baseline;
+    std::vector<std::vector<std::string>> candidates;
+    std::size_t used = 0;
+    if (baseline.empty() && !a.paths.empty()) baseline.push_back(a.paths[used++]);
+    for (; used < a.paths.size(); ++used) candidates.push_back({a.paths[used]});
+    if (!a.candidate.empty()) candidates.push_back(a.candidate);
+    std::vector<FoundArm> arms = {find_arm(split(baseline, "BASELINE"), "baseline")};
+    check<UsageError>(!candidates.empty(),
+                      "no CANDIDATE given; usage: invar compare BASELINE CANDIDATE, see invar compare --help");
+    for (const std::vector<std::string>& paths : candidates)
+        arms.push_back(find_arm(split(paths, "CANDIDATE"), "candidate"));
+    make_names_differ(arms);
+
+    comparison.metric = choose_metric(a.metric, arms);
+    comparison.direction = a.better.empty() ? direction_of(comparison.metric) : parse_direction(a.better);
+    const Take take = a.value == "best" ? Take::best : Take::last;
+    comparison.baseline = arm_of(arms[0], comparison, take);
+    for (std::size_t i = 1; i < arms.size(); ++i) comparison.candidates.push_back(arm_of(arms[i], comparison, take));
+    decide(comparison);
+
+    ReportFiles files;
+    if (!a.report.empty())
+        files = write_reports(a.report, comparison,
+                              comparison_context(comparison, words_of(a), arms[0].runs.front().config));
+    if (!a.json)
+        say(fmt::format("{} ({} is better), {} baseline and {} candidate run{}", comparison.metric,
+                        comparison.direction == Direction::higher ? "higher" : "lower", comparison.baseline.runs.size(),
+                        comparison.candidates.front().runs.size(),
+                        comparison.candidates.front().runs.size() == 1 ? "" : "s"));
+    return show_verdict(comparison, files, a.json);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, int& exit_code) {
+    CLI::App* command =
+        app.add_subcommand("compare", "Judge finished runs, ours or anyone's, as validate judges its own");
+    auto arguments = std::make_shared<CompareArguments>();
+    CompareArguments& a = *arguments;
+    command
+        ->add_option("paths", a.paths,
+                     "Run folders, Lightning's metrics.csv or JSON lines; several runs of an arm with commas, or a "
+                     "folder that holds them")
+        ->option_text("BASELINE CANDIDATE [CANDIDATE ...]");
+    command->add_option("--baseline", a.baseline, "One more run of the baseline; may be repeated")
+        ->option_text("PATH")
+        ->allow_extra_args(false);
+    command->add_option("--candidate", a.candidate, "One more run of the candidate; may be repeated")
+        ->option_text("PATH")
+        ->allow_extra_args(false);
+    command
+        ->add_option("--metric", a.metric, "What is compared; left out, the first that looks like a validation metric")
+        ->option_text("NAME");
+    command->add_option("--better", a.better, "higher or lower; left out, deduced from the metric's name")
+        ->option_text("WAY");
+    command->add_option("--value", a.value, "Which value stands for a run: last or best")->option_text("last|best");
+    command->add_option("--margin", a.margin, "Relative difference that does not matter; twice of it is harm")
+        ->option_text("0.01");
+    command->add_option("--report", a.report, "Write report.md, report.json and report.html into this folder")
+        ->option_text("DIR");
+    command->add_flag("--json", a.json, "One JSON object a line: every arm, then the verdict");
+    command->footer(
+        example({"invar compare runs/fp32 runs/fp16 --report report",
+                 "invar compare logs/fp32/version_0/metrics.csv logs/fp16/version_0/metrics.csv --metric val/hmean",
+                 "invar compare a_seed0.jsonl,a_seed1.jsonl b_seed0.jsonl,b_seed1.jsonl --metric eval_loss"}) +
+        "\n\nEnds with 0 on PASS, 3 on MARGINAL, 1 on FAIL, 2 where the runs cannot be compared.");
+    command->callback([arguments, &exit_code] { exit_code = compare_command(*arguments); });
+}
+
+}  // namespace invar

@@ -1,0 +1,178 @@
+// `invar inspect`: weights, gradients or activations of any framework, and what smaller formats would make of them.
+#include "invar/safety/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/core/error.h"
+#include "invar/io/jsonl.h"
+#include "invar/report/text.h"
+
+namespace invar {
+
+namespace {
+
+struct InspectArguments {
+    std::vector<std::string> files;
+    std::string formats = "fp16,bf16,fp8";
+    int top = 20, threads = 0;
+    bool json = false;
+};
+
+std::string share(double value) {
+    if (value == 0) return "-";
+    const double percent = 100 * value;
+    return percent < 0.01 ? "<0.01%" : percent > 99.99 && value < 1 ? ">99.99%" : fmt::format("{:.2f}%", percent);
+}
+
+std::string number(double value) {
+    return value == 0 ? "-" : fmt::format("{:.2e}", value);
+}
+
+std::string power(int exponent) {
+    return exponent == 0 ? "-" : fmt::format("2^{}", exponent);
+}
+
+// A long name keeps its end, which tells tensors apart.
+std::string short_name(const std::string& name) {
+    constexpr std::size_t kMost = 44;
+    std::string plain = name;
+    for (char& c : plain)
+        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+    return plain.size() <= kMost ? plain : "..." + plain.substr(plain.size() - kMost + 3);
+}
+
+struct Row {
+    const InspectedTensor* tensor;
+    Fate fate;
+};
+
+std::vector<Row> worst_first(const Inspection& inspection, std::size_t format) {
+    std::vector<Row> rows;
+    for (const InspectedTensor& tensor : inspection.tensors)
+        rows.push_back({&tensor, fate_of(tensor.tally, format, inspection.formats[format])});
+    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+        if (a.fate.lost() != b.fate.lost()) return a.fate.lost() > b.fate.lost();
+        if (a.fate.subnormal != b.fate.subnormal) return a.fate.subnormal > b.fate.subnormal;
+        return a.fate.max_error > b.fate.max_error;
+    });
+    return rows;
+}
+
+void print_format(const Inspection& inspection, std::size_t format, int top) {
+    const Dtype dtype = inspection.formats[format];
+    const std::vector<Row> rows = worst_first(inspection, format);
+    Table table({"tensor", "dtype", "shape", "largest", "smallest", "overflow", "subnormal", "vanish", "bits",
+                 "mean error", "max error", "head-room", "scale", "then lost"});
+    const auto add = [&](const InspectedTensor& tensor, const Fate& fate, bool total) {
+        const Tally& tally = tensor.tally;
+        std::vector<std::string> row = {short_name(tensor.name), total ? "" : std::string(name_of(tensor.dtype)),
+                                        total ? "" : tensor.shape.str()};
+        if (fate.empty)
+            row.insert(row.end(),
+                       {tally.values == 0 ? "empty" : "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+        else
+            row.insert(row.end(), {number(tally.largest), number(tally.smallest), share(fate.overflow),
+                                   share(fate.subnormal), share(fate.vanish), fmt::format("{:.1f}", fate.bits),
+                                   number(fate.mean_error), number(fate.max_error), fmt::format("{}", fate.head_room),
+                                   power(fate.scale), fate.scale == 0 ? "-" : share(fate.lost_after)});
+        table.row(row);
+    };
+    const std::size_t shown = top <= 0 ? rows.size() : std::min(rows.size(), std::size_t(top));
+    for (std::size_t i = 0; i < shown; ++i) add(*rows[i].tensor, rows[i].fate, false);
+    add(inspection.total, fate_of(inspection.total.tally, format, dtype), true);
+    say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
+    fmt::print("{}", table.text("  "));
+    if (shown < rows.size()) say(fmt::format("  {} more tensors are no worse; --top 0 shows all", rows.size() - shown));
+    say("");
+}
+
+std::string speed(const Inspection& inspection) {
+    return fmt::format("{:.2f} GB in {:.2f} s, {:.2f} GB/s", double(inspection.bytes) / 1e9, inspection.seconds,
+                       double(inspection.bytes) / 1e9 / std::max(inspection.seconds, 1e-9));
+}
+
+void print_tables(const Inspection& inspection, int top) {
+    for (std::size_t format = 0; format < inspection.formats.size(); ++format) print_format(inspection, format, top);
+    const Tally& total = inspection.total.tally;
+    std::string line = fmt::format("{} tensors, {} values, {}", human_count(std::int64_t(inspection.tensors.size())),
+                                   human_count(total.values), speed(inspection));
+    if (inspection.not_floating > 0) line += fmt::format("; {} of integers left out", inspection.not_floating);
+    say(line);
+    if (total.nans + total.infinities > 0) {
+        std::string names;
+        int found = 0;
+        for (const InspectedTensor& tensor : inspection.tensors)
+            if (tensor.tally.nans + tensor.tally.infinities > 0 && ++found <= 5)
+                names += (names.empty() ? "" : ", ") + short_name(tensor.name);
+        warn(fmt::format("warning: {} NaN and {} infinite values in the file itself, in {}{}", human_count(total.nans),
+                         human_count(total.infinities), names, found > 5 ? ", ..." : ""));
+    }
+}
+
+JsonLine json_of(const Inspection& inspection, const InspectedTensor& tensor, bool total) {
+    const Tally& tally = tensor.tally;
+    JsonLine line;
+    line.add("tensor", tensor.name);
+    if (!total) line.add("dtype", name_of(tensor.dtype)).add("shape", tensor.shape.str());
+    line.add("values", tally.values)
+        .add("zeros", tally.zeros)
+        .add("nans", tally.nans)
+        .add("infinities", tally.infinities);
+    line.add("largest", tally.largest).add("smallest", tally.smallest);
+    for (std::size_t i = 0; i < inspection.formats.size(); ++i) {
+        const Fate fate = fate_of(tally, i, inspection.formats[i]);
+        const FormatTally& counts = tally.formats.at(i);
+        JsonLine part;
+        part.add("overflow", counts.overflow).add("subnormal", counts.subnormal).add("vanish", counts.vanish);
+        part.add("bits", fate.bits).add("mean_error", fate.mean_error).add("max_error", fate.max_error);
+        if (!fate.empty)
+            part.add("head_room", fate.head_room).add("scale_log2", fate.scale).add("lost_after", fate.lost_after);
+        line.add(name_of(inspection.formats[i]), part);
+    }
+    return line;
+}
+
+void print_json(const Inspection& inspection) {
+    for (const InspectedTensor& tensor : inspection.tensors) say(json_of(inspection, tensor, false).text());
+    JsonLine total = json_of(inspection, inspection.total, true);
+    total.add("tensors", inspection.tensors.size()).add("not_floating", inspection.not_floating);
+    say(total.add("bytes", inspection.bytes).add("seconds", inspection.seconds).text());
+}
+
+void inspect_command(const InspectArguments& a) {
+    check<UsageError>(a.threads >= 0, "--threads {}: must be at least 0", a.threads);
+    const std::vector<Dtype> formats = parse_formats(a.formats);
+    const Inspection inspection = inspect({a.files.begin(), a.files.end()}, formats, a.threads);
+    a.json ? print_json(inspection) : print_tables(inspection, a.top);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, int&) {
+    CLI::App* command =
+        app.add_subcommand("inspect", "Show what tensors of a safetensors file would lose in smaller formats");
+    auto arguments = std::make_shared<InspectArguments>();
+    InspectArguments& a = *arguments;
+    command
+        ->add_option("files", a.files, "Weights, gradients or activations of any framework; several are taken together")
+        ->required()
+        ->option_text("FILE.safetensors ...");
+    command->add_option("--as", a.formats, "Formats to try: fp16, bf16, fp8 (or e4m3, e5m2)")->option_text("NAME,...");
+    command->add_option("--top", a.top, "Tensors to show for each format, worst first; 0 for all")->option_text("N");
+    command->add_option("--threads", a.threads, "Threads that read; 0 for one a core")->option_text("N");
+    command->add_flag("--json", a.json, "One JSON object a line: every tensor, then the total");
+    command->footer(
+        example({"invar inspect model.safetensors", "invar inspect gradients.safetensors --as fp16 --top 5",
+                 "invar inspect shard-*.safetensors --as bf16,e4m3 --json"}) +
+        "\n\nhead-room: doublings until the largest value overflows. scale: the power of two that would save most of "
+        "what is lost.\ndocs/INSPECT.md tells how to read the table.");
+    command->callback([arguments] { inspect_command(*arguments); });
+}
+
+}  // namespace invar

@@ -1,0 +1,136 @@
+#include "invar/cli/verdict.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "invar/cli/console.h"
+#include "invar/core/error.h"
+#include "invar/report/text.h"
+
+namespace invar {
+
+namespace {
+
+Colour colour_of(Verdict verdict) {
+    constexpr Colour kColours[] = {Colour::green, Colour::yellow, Colour::red};
+    return kColours[static_cast<int>(verdict)];
+}
+
+// Accuracies as they are spoken of, in percent; all else as it is.
+std::string metric_text(const std::string& metric, double value) {
+    if (std::isnan(value)) return "-";
+    return metric == "val_accuracy" ? fmt::format("{:.2f}%", 100 * value) : report_number(value);
+}
+
+std::string table_of(const Comparison& c) {
+    bool tested = false, skips = false;
+    for (const Arm& arm : c.candidates)
+        tested = tested || arm.equivalence.tested, skips = skips || std::isfinite(arm.skipped);
+    const bool memory = std::isfinite(c.baseline.memory_of("total"));
+    const bool purposes = std::isfinite(c.baseline.memory_of("activations"));
+    const bool ours = !c.baseline.runs.empty() && !c.baseline.runs.front().precision.empty();
+    std::vector<std::string> header = {ours ? "precision" : "run", c.metric, "difference"};
+    if (tested) header.emplace_back("90% interval");
+    const bool timed = std::isfinite(c.baseline.train_seconds), raced = std::isfinite(c.candidates.front().speed_up);
+    if (timed) header.emplace_back("time");
+    if (raced) header.emplace_back("speed");
+    if (purposes) header.emplace_back("peak activations");
+    if (memory) header.emplace_back("total memory");
+    if (skips) header.emplace_back("skipped");
+    header.emplace_back("verdict");
+    Table table(header);
+    const auto add = [&](const Arm& arm, bool baseline) {
+        const Equivalence& e = arm.equivalence;
+        const auto bytes = [](double value) { return std::isnan(value) ? std::string("-") : human_bytes(value); };
+        const bool compared = !baseline && !arm.failed() && std::isfinite(arm.metric);
+        std::vector<std::string> row = {arm.name, metric_text(c.metric, arm.metric),
+                                        compared ? fmt::format("{:+.2f}%", 100 * e.difference) : "-"};
+        if (tested)
+            row.push_back(compared && e.tested
+                              ? fmt::format("{:+.2f}% to {:+.2f}%", 100 * e.ninety.low, 100 * e.ninety.high)
+                              : "-");
+        if (timed) row.push_back(std::isnan(arm.train_seconds) ? "-" : human_seconds(arm.train_seconds));
+        if (raced)
+            row.push_back(std::isnan(arm.speed_up) || arm.runs.empty() ? "-" : fmt::format("{:.2f}x", arm.speed_up));
+        if (purposes) row.push_back(bytes(arm.memory_of("activations")));
+        if (memory) row.push_back(bytes(arm.memory_of("total")));
+        if (skips) row.push_back(std::isnan(arm.skipped) ? "-" : fmt::format("{:.0f}", arm.skipped));
+        row.push_back(baseline ? (arm.failed() ? "FAIL" : "baseline")
+                               : paint(colour_of(arm.verdict), name_of(arm.verdict)));
+        table.row(row);
+    };
+    add(c.baseline, true);
+    for (const Arm& arm : c.candidates) add(arm, false);
+    return table.text("  ");
+}
+
+JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
+    JsonLine line;
+    line.add("name", arm.name)
+        .add("precision", arm.runs.empty() || arm.runs[0].precision.empty() ? arm.name : arm.runs[0].precision);
+    line.add("role", baseline ? "baseline" : "candidate").add("runs", arm.runs.size());
+    const auto number = [&](std::string_view key, double value) {
+        if (std::isfinite(value)) line.add(key, value);
+    };
+    number(c.metric, arm.metric);
+    if (c.metric != "val_loss") number("val_loss", arm.val_loss);
+    number("train_loss", arm.train_loss);
+    number("train_seconds", arm.train_seconds);
+    number("samples_per_s", arm.samples_per_s);
+    number("max_grad_norm", arm.max_grad_norm);
+    number("steps", arm.steps);
+    number("skipped_steps", arm.skipped);
+    number("final_scale", arm.final_scale);
+    if (!arm.runs.empty()) line.add("all_finite", arm.all_finite());
+    if (!arm.memory.empty()) {
+        JsonLine memory;
+        for (const auto& [name, bytes] : arm.memory) memory.add(name, std::int64_t(bytes));
+        line.add("peak_bytes", memory);
+    }
+    if (baseline) return line;
+    const Equivalence& e = arm.equivalence;
+    number("difference", e.difference);
+    number("speed_up", arm.speed_up);
+    number("grad_norm_ratio", arm.grad_norm_ratio);
+    if (e.tested) {
+        line.add("paired", e.paired).add("low_90", e.ninety.low).add("high_90", e.ninety.high);
+        line.add("low_95", e.ninety_five.low).add("high_95", e.ninety_five.high);
+        line.add("p_equivalent", e.p_equivalent).add("p_harm", e.p_harm);
+        if (e.further_seeds) line.add("further_seeds", *e.further_seeds);
+    }
+    return line.add("verdict", name_of(arm.verdict)).add("reason", arm.reason);
+}
+
+}  // namespace
+
+Limits limits_from(double margin) {
+    check<UsageError>(margin > 0 && margin < 1,
+                      "--margin {}: must lie above 0 and below 1, such as 0.01 for one percent", margin);
+    Limits limits;
+    limits.harm *= margin / limits.margin;
+    limits.margin = margin;
+    return limits;
+}
+
+int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonLine more) {
+    if (json) {
+        say(json_of(c, c.baseline, true).text());
+        for (const Arm& arm : c.candidates) say(json_of(c, arm, false).text());
+        more.add("verdict", name_of(c.verdict)).add("reason", c.reason).add("metric", c.metric);
+        more.add("better", c.direction == Direction::higher ? "higher" : "lower");
+        if (!files.markdown.empty())
+            more.add("report", files.markdown.string())
+                .add("report_html", files.html.string())
+                .add("report_json", files.json.string());
+        say(more.text());
+    } else {
+        fmt::print("{}\n", table_of(c));
+        say(fmt::format("{}: {}", paint(colour_of(c.verdict), name_of(c.verdict)), c.reason));
+        if (!files.markdown.empty()) say(fmt::format("report: {} (also .json, .html)", files.markdown.string()));
+    }
+    constexpr int kExitCodes[] = {0, 3, 1};
+    return kExitCodes[static_cast<int>(c.verdict)];
+}
+
+}  // namespace invar

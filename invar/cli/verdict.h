@@ -1,0 +1,16 @@
+// How commands that end with a verdict show it: a table, the reason, where the reports lie, and the exit code.
+#pragma once
+
+#include "invar/io/jsonl.h"
+#include "invar/report/html.h"
+
+namespace invar {
+
+// --margin: what is allowed, and twice of it as harm. Throws UsageError.
+Limits limits_from(double margin);
+
+// Prints the comparison, as text or as JSON lines (`more` goes into the last of them), and returns the exit code:
+// 0 PASS, 3 MARGINAL, 1 FAIL. Files that were not written are empty paths.
+int show_verdict(const Comparison& comparison, const ReportFiles& files, bool json, JsonLine more = {});
+
+}  // namespace invar

@@ -1,0 +1,222 @@
+#include "invar/report/content.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/report/text.h"
+
+namespace invar {
+
+namespace {
+
+using State = CheckItem::State;
+
+// The speed-up and the gradient norms that the checklist asks for, and a training run of full length.
+constexpr double kSpeedUp = 1.10;
+constexpr double kNormFactor = 2.0;
+constexpr double kFullEpochs = 10;
+
+std::string bytes_or_unknown(double bytes) {
+    return std::isnan(bytes) ? "n/a" : human_bytes(bytes);
+}
+
+// Differences too small to be welcome or not.
+int sign_of(double from, double to, bool lower_is_better, double threshold) {
+    const double change = (to - from) / std::fabs(from);
+    if (!std::isfinite(change) || std::fabs(change) < threshold) return 0;
+    return (change < 0) == lower_is_better ? 1 : -1;
+}
+
+std::vector<std::string> purposes_of(const Arm& a, const Arm& b) {
+    std::vector<std::string> names = {"activations", "weights",   "masters", "gradients",
+                                      "optimizer",   "workspace", "data"};
+    for (const Arm* arm : {&a, &b})
+        for (const auto& entry : arm->memory)
+            if (std::find(names.begin(), names.end(), entry.first) == names.end() && entry.first != "total")
+                names.push_back(entry.first);
+    names.emplace_back("total");
+    std::erase_if(
+        names, [&](const std::string& name) { return std::isnan(a.memory_of(name)) && std::isnan(b.memory_of(name)); });
+    return names;
+}
+
+std::string plural(double n, const char* word) {
+    return fmt::format("{:.0f} {}{}", n, word, n == 1 ? "" : "s");
+}
+
+std::string length_of(const Arm& arm) {
+    if (arm.runs.empty()) return "no run finished";
+    const RunRecord& run = arm.runs.front();
+    std::string text = plural(double(arm.runs.size()), "run");
+    if (std::isfinite(run.steps)) text += ", " + plural(run.steps, "step");
+    if (std::isfinite(run.epochs))
+        text += fmt::format("{} of {}", std::isfinite(run.steps) ? "" : ",", plural(run.epochs, "whole epoch"));
+    return text + (std::isfinite(run.steps) || std::isfinite(run.epochs) ? " each" : "");
+}
+
+CheckItem finite_item(const Arm& arm) {
+    const bool good = !arm.failed() && arm.all_finite();
+    std::string measured = good ? "none in losses and final weights" : "found, or the run broke off";
+    if (good && arm.runs.front().precision.empty()) measured = "none in the logged losses and metrics";
+    if (std::isfinite(arm.skipped))
+        measured += fmt::format("; {:.0f} of {:.0f} steps skipped on overflow", arm.skipped, arm.steps);
+    if (std::isfinite(arm.final_scale)) measured += fmt::format(", final loss scale {:g}", arm.final_scale);
+    return {good ? State::done : State::open, "Check for NaN/Inf values", measured};
+}
+
+CheckItem norm_item(const Comparison& c, const Arm& arm, const ReportContext& context) {
+    const std::string what = "Validate gradient norms are stable";
+    if (std::isnan(arm.grad_norm_ratio)) return {State::unknown, what, "not measured: the logs hold no gradient norm"};
+    const bool stable = !arm.failed() && arm.grad_norm_ratio >= 1 / kNormFactor && arm.grad_norm_ratio <= kNormFactor;
+    return {stable ? State::done : State::open, what,
+            fmt::format("largest {} against {} in {}: {:.2f}x, allowed {:g}x either way", known(arm.max_grad_norm),
+                        known(c.baseline.max_grad_norm), context.baseline, arm.grad_norm_ratio, kNormFactor)};
+}
+
+CheckItem memory_item(const Comparison& c, const Arm& arm) {
+    const std::string what = "Confirm memory is down";
+    const double from = c.baseline.memory_of("total"), to = arm.memory_of("total");
+    if (std::isnan(from) || std::isnan(to)) return {State::unknown, what, "not measured: the logs hold no peak memory"};
+    std::string measured = "total " + report_change(from, to);
+    const double before = c.baseline.memory_of("activations"), after = arm.memory_of("activations");
+    if (std::isfinite(before) && std::isfinite(after)) measured += ", activations " + report_change(before, after);
+    return {!arm.failed() && to < from ? State::done : State::open, what, measured};
+}
+
+}  // namespace
+
+std::string known(double value) {
+    return std::isnan(value) ? "n/a" : report_number(value);
+}
+
+std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
+    const Arm& base = c.baseline;
+    std::vector<ResultRow> rows;
+    const auto add = [&](const std::string& name, double from, double to, auto text, int good = 0) {
+        if (std::isnan(from) && std::isnan(to)) return;
+        rows.push_back({name, text(from), text(to), report_change(from, to), good});
+    };
+    const auto duration = [](double seconds) { return report_duration(seconds); };
+    add(c.metric, base.metric, arm.metric, known,
+        sign_of(base.metric, arm.metric, c.direction == Direction::lower, c.limits.margin));
+    if (!rows.empty()) rows.back().change += " " + std::string(name_of(arm.verdict));
+    if (c.metric != "val_loss") add("val_loss", base.val_loss, arm.val_loss, known);
+    add("Training loss", base.train_loss, arm.train_loss, known);
+    add("Training Time", base.train_seconds, arm.train_seconds, duration,
+        sign_of(base.train_seconds, arm.train_seconds, true, 0.02));
+    add("Samples/s", base.samples_per_s, arm.samples_per_s, known,
+        sign_of(base.samples_per_s, arm.samples_per_s, false, 0.02));
+    add("Largest gradient norm", base.max_grad_norm, arm.max_grad_norm, known);
+    for (const std::string& purpose : purposes_of(base, arm))
+        add("Memory: " + purpose, base.memory_of(purpose), arm.memory_of(purpose), bytes_or_unknown,
+            purpose == "total" ? sign_of(base.memory_of(purpose), arm.memory_of(purpose), true, 0.01) : 0);
+    return rows;
+}
+
+std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const ReportContext& context) {
+    const Arm& base = c.baseline;
+    const bool ran = !arm.failed();
+    const auto state = [](bool done) { return done ? State::done : State::open; };
+    const std::string on = context.validated_on.empty() ? "" : "; " + context.validated_on;
+    std::vector<CheckItem> items;
+    items.push_back({state(!base.failed() && !base.runs.empty()),
+                     fmt::format("Run {} baseline", context.baseline == "FP32" ? "FP32" : "the"),
+                     length_of(base) + on});
+    items.push_back({state(ran && !arm.runs.empty()), fmt::format("Run {} test", arm.name), length_of(arm) + on});
+    std::string measured =
+        ran ? fmt::format("measured {:.2f}%", 100 * std::fabs(arm.equivalence.difference)) : "nothing to compare";
+    if (ran && arm.equivalence.tested)
+        measured += fmt::format(", 90% interval {:+.2f}% to {:+.2f}%", 100 * arm.equivalence.ninety.low,
+                                100 * arm.equivalence.ninety.high);
+    items.push_back({state(ran && arm.verdict == Verdict::pass),
+                     fmt::format("Verify {} difference < {:g}%", c.metric, 100 * c.limits.margin), measured});
+    items.push_back(finite_item(arm));
+    items.push_back(norm_item(c, arm, context));
+    if (std::isnan(arm.speed_up))
+        items.push_back(
+            {State::unknown, "Confirm speedup > 10%", "not measured: the logs hold neither speed nor time"});
+    else
+        items.push_back({state(ran && arm.speed_up > kSpeedUp), "Confirm speedup > 10%",
+                         fmt::format("measured {:.2f}x the speed of {}", arm.speed_up, context.baseline)});
+    items.push_back(memory_item(c, arm));
+    items.push_back({State::done, "Document validation results", "this report"});
+    const double epochs = arm.runs.empty() ? kUnknown : arm.runs.front().epochs;
+    items.push_back({std::isnan(epochs) && ran ? State::unknown : state(ran && epochs >= kFullEpochs),
+                     "Test on full training run (10+ epochs)",
+                     std::isnan(epochs) ? "not measured" : "these runs have " + plural(epochs, "epoch")});
+    items.push_back({State::open, "Get team approval", "for people to give"});
+    items.push_back({State::open, "Monitor production metrics closely", "after this report"});
+    return items;
+}
+
+std::vector<std::pair<std::string, std::string>> statistics_rows(const Comparison& c, const Arm& arm) {
+    const Equivalence& e = arm.equivalence;
+    if (!e.tested || arm.failed()) return {};
+    const auto interval = [](Interval i) { return fmt::format("{:+.3f}% to {:+.3f}%", 100 * i.low, 100 * i.high); };
+    const auto p = [](double value) { return value < 1e-4 ? std::string("< 0.0001") : fmt::format("{:.4f}", value); };
+    std::string further = "none, it is decided";
+    if (!e.further_seeds)
+        further = "no number would decide it";
+    else if (*e.further_seeds > 0)
+        further = fmt::format("about {} more", *e.further_seeds);
+    return {{"Test", fmt::format("two one-sided t-tests, {}",
+                                 e.paired ? "paired by seed" : "Welch: the arms' seeds differ or are not known")},
+            {"Runs", fmt::format("{} baseline, {} candidate", c.baseline.runs.size(), arm.runs.size())},
+            {"Difference", fmt::format("{:+.3f}% of the baseline's mean", 100 * e.difference)},
+            {"Standard error", fmt::format("{:.3f}%, {:.3g} degrees of freedom", 100 * e.standard_error, e.degrees)},
+            {"90% interval", interval(e.ninety)},
+            {"95% interval", interval(e.ninety_five)},
+            {fmt::format("p, not within {:g}%", 100 * c.limits.margin), p(e.p_equivalent)},
+            {fmt::format("p, not beyond {:g}%", 100 * c.limits.harm), p(e.p_harm)},
+            {"Seeds still needed", further}};
+}
+
+std::vector<ResultRow> seed_rows(const Comparison& c, const Arm& arm) {
+    const std::vector<RunRecord>& base = c.baseline.runs;
+    if (std::max(base.size(), arm.runs.size()) < 2) return {};
+    std::vector<ResultRow> rows;
+    const auto partner = [&](const RunRecord& run) -> const RunRecord* {
+        for (const RunRecord& other : arm.runs)
+            if (run.seed && other.seed == run.seed) return &other;
+        return nullptr;
+    };
+    const bool paired = arm.equivalence.paired;
+    for (std::size_t i = 0; i < std::max(base.size(), arm.runs.size()); ++i) {
+        const RunRecord* a = i < base.size() ? &base[i] : nullptr;
+        const RunRecord* b = paired && a != nullptr ? partner(*a) : i < arm.runs.size() ? &arm.runs[i] : nullptr;
+        const double from = a != nullptr ? a->metric : kUnknown, to = b != nullptr ? b->metric : kUnknown;
+        const auto seed = [](const RunRecord* run) {
+            return run != nullptr && run->seed ? std::to_string(*run->seed) : std::string("-");
+        };
+        rows.push_back({paired ? seed(a) : fmt::format("{} / {}", seed(a), seed(b)), known(from), known(to),
+                        paired ? report_change(from, to) : "-"});
+    }
+    return rows;
+}
+
+std::vector<std::string> limits_of(const Comparison& c) {
+    std::vector<std::string> texts;
+    for (const Arm& arm : c.candidates)
+        if (const std::string& caveat = arm.equivalence.caveat;
+            !caveat.empty() && !arm.failed() && std::find(texts.begin(), texts.end(), caveat) == texts.end())
+            texts.push_back(caveat);
+    const std::size_t runs = c.baseline.runs.size();
+    if (runs == 1)
+        texts.emplace_back(
+            "Repeat with three seeds or more (`invar validate --seeds 3`) before a decision that matters.");
+    if (runs > 1)
+        texts.push_back(
+            fmt::format("With {} runs an arm, a PASS means that a difference of {:g}% or more would have shown itself "
+                        "19 times out of 20. It holds for these data, this length of training and these settings. The "
+                        "margin is a share of the baseline's mean, which is taken as known.",
+                        runs, 100 * c.limits.margin));
+    if (c.candidates.size() > 1 && runs > 1)
+        texts.push_back(fmt::format(
+            "Each of the {} candidates is tested by itself at that level; among many, one may pass by chance.",
+            c.candidates.size()));
+    texts.emplace_back("Times were measured on one machine in one go, and hold for it alone.");
+    return texts;
+}
+
+}  // namespace invar

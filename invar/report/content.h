@@ -1,0 +1,35 @@
+// The content of a report, before it becomes Markdown, HTML or JSON: rows of figures, the checklist with each box
+// decided by a measurement, the statistics, and what the figures cannot show.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "invar/report/context.h"
+
+namespace invar {
+
+struct ResultRow {
+    std::string name, baseline, candidate, change;
+    int good = 0;  // 1 where the change is welcome, -1 where it is not, 0 where it is neither
+};
+std::vector<ResultRow> result_rows(const Comparison& comparison, const Arm& arm);
+
+struct CheckItem {
+    enum class State { done, open, unknown } state = State::open;
+    std::string what;
+    std::string measured;  // what decided it
+};
+std::vector<CheckItem> checklist(const Comparison& comparison, const Arm& arm, const ReportContext& context);
+
+// Names and values; empty where nothing was tested.
+std::vector<std::pair<std::string, std::string>> statistics_rows(const Comparison& comparison, const Arm& arm);
+// Seed (or run), baseline, candidate, change; empty for one run an arm.
+std::vector<ResultRow> seed_rows(const Comparison& comparison, const Arm& arm);
+
+// Paragraphs on what the figures cannot bear.
+std::vector<std::string> limits_of(const Comparison& comparison);
+
+std::string known(double value);  // report_number, or "n/a" for what is not known
+
+}  // namespace invar

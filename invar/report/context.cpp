@@ -1,0 +1,128 @@
+#include "invar/report/context.h"
+
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <ctime>
+#include <fstream>
+
+#include "invar/kernels/kernels.h"
+#include "invar/report/text.h"
+
+namespace invar {
+
+namespace {
+
+std::string cpu_model() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);)
+        if (line.starts_with("model name") && line.find(": ") != line.npos) return line.substr(line.find(": ") + 2);
+    return "unknown CPU";
+}
+
+std::string machine() {
+    return fmt::format("{}, {} thread{}, {}", cpu_model(), threads(), threads() == 1 ? "" : "s", cpu_description());
+}
+
+std::string now() {
+    const std::time_t moment = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    std::tm utc{};
+    gmtime_r(&moment, &utc);
+    char date[32];
+    std::strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
+    return date;
+}
+
+// The overrides without those that choose a precision: the report's commands choose it themselves.
+std::vector<std::string> without_precision(const std::vector<std::string>& overrides) {
+    std::vector<std::string> kept;
+    for (const std::string& word : overrides) {
+        const std::string key = word.substr(0, word.find('='));
+        const bool chooses = key.find("precision") != key.npos || key.ends_with("amp_level");
+        if (!chooses) kept.push_back(word);
+    }
+    return kept;
+}
+
+std::string command(const char* verb, const std::string& config, const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"invar", verb};
+    if (!config.empty()) all.push_back(shell_word(config));
+    for (const std::string& word : words) all.push_back(shell_word(word));
+    return fmt::format("{}", fmt::join(all, " "));
+}
+
+std::string back_to_fp32(const Validation& v, const std::string& config, const std::vector<std::string>& overrides) {
+    std::vector<std::string> words = without_precision(overrides);
+    words.push_back("trainer.precision=" + v.baseline.name);
+    const TrainerConfig& trainer = v.options.base.trainer;
+    if (trainer.amp_level != "auto") words.push_back("trainer.amp_level=auto");
+    if (!trainer.precision_overrides.empty()) words.push_back("trainer.precision_overrides=null");
+    return command("train", config, words);
+}
+
+std::string again(const Validation& v, const std::string& config, const std::vector<std::string>& overrides) {
+    const ValidateOptions& options = v.options;
+    std::vector<std::string> words = overrides;
+    words.push_back("--candidates");
+    words.push_back(fmt::format("{}", fmt::join(options.candidates, ",")));
+    words.insert(words.end(), {"--seeds", std::to_string(options.seeds), "--metric", options.metric});
+    if (options.limits.margin != Limits{}.margin)
+        words.insert(words.end(), {"--margin", fmt::format("{}", options.limits.margin)});
+    return command("validate", config, words);
+}
+
+}  // namespace
+
+ReportContext validation_context(const Validation& v, const std::string& config,
+                                 const std::vector<std::string>& overrides) {
+    const Config& base = v.options.base;
+    ReportContext context;
+    context.title = "Mixed-precision validation: " + base.exp_name;
+    context.baseline = "FP32";
+    context.facts = {
+        {"Date", now()},
+        {"Machine", machine()},
+        {"Model", fmt::format("{} on {}, batch {}", base.model.name, base.data.name, base.data.batch_size)},
+        {"Configuration", config.empty() ? "the defaults" : config}};
+    context.validated_on = base.trainer.limit_val_batches == BatchCount::all()
+                               ? "full validation set"
+                               : "part of the validation set: trainer.limit_val_batches";
+    context.rollback = back_to_fp32(v, config, overrides);
+    context.rollback_note = fmt::format(
+        "The settings of the FP32 run of this report lie in {}. Note what happened, then look for the cause: skipped "
+        "steps, scale and gradient norms are in each run's metrics.jsonl.",
+        (v.folder / (v.options.seeds > 1 ? fmt::format("fp32_seed{}", base.seed) : "fp32") / "config.yaml").string());
+    context.reproduce = again(v, config, overrides);
+    context.settings = to_yaml(base);
+    return context;
+}
+
+ReportContext comparison_context(const Comparison& comparison, const std::vector<std::string>& words,
+                                 const std::filesystem::path& config) {
+    ReportContext context;
+    std::vector<std::string> names;
+    for (const Arm& arm : comparison.candidates) names.push_back(arm.name);
+    context.title = fmt::format("Comparison: {} against {}", fmt::join(names, ", "), comparison.baseline.name);
+    context.baseline = "baseline";
+    context.facts = {{"Date", now()}};
+    const auto add = [&](const std::string& what, const Arm& arm) {
+        std::vector<std::string> runs;
+        for (const RunRecord& run : arm.runs) runs.push_back(run.name);
+        context.facts.emplace_back(what, fmt::format("{}", fmt::join(runs, ", ")));
+    };
+    add("Baseline", comparison.baseline);
+    for (const Arm& arm : comparison.candidates)
+        add(comparison.candidates.size() == 1 ? "Candidate" : "Candidate " + arm.name, arm);
+    if (!config.empty()) {
+        context.rollback = command("train", config.string(), {});
+        context.rollback_note = "This trains as the baseline did.";
+    } else {
+        context.rollback_note = fmt::format(
+            "Train with the settings of the baseline again (Lightning: precision=\"32-true\"); its log is {}.",
+            comparison.baseline.runs.empty() ? "missing" : comparison.baseline.runs.front().name);
+    }
+    context.reproduce = command("compare", "", words);
+    return context;
+}
+
+}  // namespace invar

@@ -1,0 +1,230 @@
+#include "invar/report/html.h"
+
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/io/file.h"
+#include "invar/report/content.h"
+#include "invar/report/json.h"
+#include "invar/report/markdown.h"
+#include "invar/report/plot.h"
+#include "invar/report/style.h"
+#include "invar/report/text.h"
+
+namespace invar {
+
+namespace {
+
+constexpr int kColours = 6;  // that style.h knows; more candidates use them again
+
+std::string e(std::string_view text) {
+    return html_escaped(text);
+}
+
+int colour_of(std::size_t candidate) {
+    return 1 + int(candidate % (kColours - 1));
+}
+
+std::string badge(Verdict verdict) {
+    constexpr const char* kClasses[] = {"pass", "marginal", "fail"};
+    return fmt::format("<span class=\"badge {}\">{}</span>", kClasses[static_cast<int>(verdict)], name_of(verdict));
+}
+
+const char* tone(int good) {
+    return good > 0 ? " class=\"good\"" : good < 0 ? " class=\"poor\"" : "";
+}
+
+std::string section(const std::string& title, const std::string& body) {
+    return fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", e(title), body);
+}
+
+std::string rows_table(const std::string& first, const std::string& from, const std::string& to,
+                       const std::vector<ResultRow>& rows) {
+    std::string text = fmt::format(
+        "<div "
+        "class=\"wide\"><table>\n<thead><tr><th>{}</th><th>{}</th><th>{}</th><th>difference</th></tr></"
+        "thead>\n<tbody>\n",
+        e(first), e(from), e(to));
+    for (const ResultRow& row : rows)
+        text += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td{}>{}</td></tr>\n", e(row.name), e(row.baseline),
+                            e(row.candidate), tone(row.good), e(row.change));
+    return text + "</tbody></table></div>\n";
+}
+
+std::string overview(const Comparison& c, const ReportContext& context) {
+    std::string text = fmt::format(
+        "<div "
+        "class=\"wide\"><table>\n<thead><tr><th>configuration</th><th>{}</th><th>difference</th><th>time</"
+        "th><th>speed</th>"
+        "<th>memory</th><th>skipped</th><th>verdict</th></tr></thead>\n<tbody>\n",
+        e(c.metric));
+    const auto row = [&](const Arm& arm, int colour, const std::string& name, const std::string& difference,
+                         const std::string& verdict) {
+        text += fmt::format(
+            "<tr><th><span class=\"swatch "
+            "fill{}\"></span>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></"
+            "tr>\n",
+            colour, e(name), e(known(arm.metric)), difference, e(report_duration(arm.train_seconds)),
+            std::isnan(arm.speed_up) ? "n/a" : fmt::format("{:.2f}x", arm.speed_up),
+            std::isnan(arm.memory_of("total")) ? "n/a" : human_bytes(arm.memory_of("total")),
+            std::isnan(arm.skipped) ? "n/a" : fmt::format("{:.0f} of {:.0f}", arm.skipped, arm.steps), verdict);
+    };
+    row(c.baseline, 0, context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name, "",
+        c.baseline.failed() ? badge(Verdict::fail) : "baseline");
+    for (std::size_t i = 0; i < c.candidates.size(); ++i) {
+        const Arm& arm = c.candidates[i];
+        row(arm, colour_of(i), arm.name, e(report_change(c.baseline.metric, arm.metric)), badge(arm.verdict));
+    }
+    return text + "</tbody></table></div>\n";
+}
+
+// One line for each run of each arm; the baseline first, so that candidates are drawn over it.
+Plot plot_of(const Comparison& c, const std::string& title, Series RunRecord::*curve) {
+    Plot plot;
+    plot.title = title;
+    const auto add = [&](const Arm& arm, int colour) {
+        for (const RunRecord& run : arm.runs)
+            if (!(run.*curve).empty())
+                plot.lines.push_back(
+                    {fmt::format("{}{}", arm.name, run.seed ? fmt::format(", seed {}", *run.seed) : ""), colour,
+                     run.*curve});
+    };
+    add(c.baseline, 0);
+    for (std::size_t i = 0; i < c.candidates.size(); ++i) add(c.candidates[i], colour_of(i));
+    return plot;
+}
+
+// Whether the values spread over so many decades that a linear axis would hide most of them.
+bool spreads(const Plot& plot) {
+    double low = INFINITY, high = 0.0;
+    for (const PlotLine& line : plot.lines)
+        for (const double value : line.series.y) {
+            if (!std::isfinite(value)) continue;
+            if (value <= 0) return false;
+            low = std::min(low, value), high = std::max(high, value);
+        }
+    return high > 50 * low;
+}
+
+std::string plots(const Comparison& c, const ReportContext& context) {
+    std::string legend = fmt::format("<p class=\"legend\"><span><span class=\"swatch fill0\"></span>{}</span>",
+                                     e(context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name));
+    for (std::size_t i = 0; i < c.candidates.size(); ++i)
+        legend +=
+            fmt::format(" <span><span class=\"swatch fill{}\"></span>{}</span>", colour_of(i), e(c.candidates[i].name));
+    std::string text = legend + "</p>\n<div class=\"plots\">\n";
+    const std::pair<std::string, Series RunRecord::*> all[] = {{"Training loss", &RunRecord::loss},
+                                                               {c.metric, &RunRecord::metric_curve},
+                                                               {"Gradient norm", &RunRecord::grad_norm},
+                                                               {"Loss scale", &RunRecord::scale}};
+    for (const auto& [title, curve] : all) {
+        Plot plot = plot_of(c, title, curve);
+        if (plot.lines.empty()) {
+            text += fmt::format("<figure><figcaption>{}</figcaption><p class=\"none\">not in the logs</p></figure>\n",
+                                e(title));
+            continue;
+        }
+        plot.scale = curve == &RunRecord::scale ? Plot::Scale::log2
+                     : spreads(plot)            ? Plot::Scale::log10
+                                                : Plot::Scale::linear;
+        text += fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", e(title), svg_plot(plot));
+    }
+    return text + "</div>\n";
+}
+
+std::string intervals(const Comparison& c) {
+    std::vector<IntervalRow> rows;
+    for (std::size_t i = 0; i < c.candidates.size(); ++i) {
+        const Arm& arm = c.candidates[i];
+        if (arm.failed()) continue;
+        rows.push_back(
+            {arm.name, colour_of(i), arm.equivalence.difference, arm.equivalence.ninety, arm.equivalence.ninety_five});
+    }
+    if (rows.empty()) return "";
+    const bool tested = c.candidates.front().equivalence.tested;
+    return fmt::format(
+        "<figure class=\"intervals\"><figcaption>{}</figcaption>{}</figure>\n",
+        tested ? "Difference with its 90% (thick) and 95% (thin) interval; the dashed lines are the limit of harm"
+               : "Difference of one run; the dashed lines are the limit of harm",
+        svg_intervals(rows, c.limits));
+}
+
+std::string checklist_html(const Comparison& c, const Arm& arm, const ReportContext& context) {
+    std::string text = "<ul class=\"checklist\">\n";
+    for (const CheckItem& item : checklist(c, arm, context)) {
+        constexpr const char* kStates[] = {"done", "open", "unknown"};
+        constexpr const char* kMarks[] = {"✓", "✗", "?"};
+        const int state = static_cast<int>(item.state);
+        const bool people = item.measured.starts_with("for people") || item.measured.starts_with("after this");
+        text += fmt::format(
+            "<li class=\"{}\"><span class=\"box\" aria-label=\"{}\">{}</span><span>{} <small>{}</small></span></li>\n",
+            people ? "todo" : kStates[state], people ? "to do" : kStates[state], people ? "" : kMarks[state],
+            e(item.what), e(item.measured));
+    }
+    return text + "</ul>\n";
+}
+
+std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& context) {
+    std::string text =
+        fmt::format("<section>\n<h2>{} {}</h2>\n<p>{}.</p>\n", e(arm.name), badge(arm.verdict), e(arm.reason));
+    text += "<div class=\"columns\"><div>\n<h3>Figures</h3>\n";
+    if (!arm.runs.empty() && !c.baseline.runs.empty())
+        text += rows_table("", context.baseline, arm.name, result_rows(c, arm));
+    else
+        text += "<p class=\"none\">no run finished</p>\n";
+    text += "</div><div>\n<h3>Checklist</h3>\n" + checklist_html(c, arm, context) + "</div></div>\n";
+    if (const auto rows = statistics_rows(c, arm); !rows.empty()) {
+        text += "<div class=\"columns\"><div>\n<h3>Statistics</h3>\n<div class=\"wide\"><table><tbody>\n";
+        for (const auto& [name, value] : rows)
+            text += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", e(name), e(value));
+        text += "</tbody></table></div>\n</div><div>\n<h3>Seed by seed</h3>\n" +
+                rows_table("seed", context.baseline, arm.name, seed_rows(c, arm)) + "</div></div>\n";
+    }
+    return text + "</section>\n";
+}
+
+std::string command_block(const std::string& command) {
+    return fmt::format("<pre><code>{}</code></pre>\n", e(command));
+}
+
+}  // namespace
+
+std::string html_report(const Comparison& c, const ReportContext& context) {
+    std::string body = fmt::format("<header>\n<h1>{}</h1>\n<p class=\"verdict\">{} {}.</p>\n<dl>\n", e(context.title),
+                                   badge(c.verdict), e(c.reason));
+    for (const auto& [name, value] : context.facts)
+        body += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", e(name), e(value));
+    body += "</dl>\n</header>\n";
+    body += section("Results", overview(c, context) + intervals(c));
+    body += section("Curves", plots(c, context));
+    for (const Arm& arm : c.candidates) body += candidate(c, arm, context);
+    std::string limits;
+    for (const std::string& paragraph : limits_of(c)) limits += fmt::format("<p>{}</p>\n", e(paragraph));
+    body += section("What this cannot show", limits);
+    body +=
+        section("Rollback plan", "<p>If a low-precision run causes trouble, go back to the baseline at once:</p>\n" +
+                                     (context.rollback.empty() ? "" : command_block(context.rollback)) +
+                                     fmt::format("<p>{}</p>\n", e(context.rollback_note)));
+    std::string again = command_block(context.reproduce);
+    if (!context.settings.empty())
+        again += "<details><summary>Configuration of the runs, but for precision and folder</summary>\n" +
+                 command_block(context.settings) + "</details>\n";
+    body += section("Reproduce", again);
+    return fmt::format(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+        "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
+        "<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</html>\n",
+        name_of(c.verdict), e(context.title), kReportStyle, body);
+}
+
+ReportFiles write_reports(const std::filesystem::path& folder, const Comparison& comparison,
+                          const ReportContext& context) {
+    make_folders(folder);
+    const ReportFiles files{folder / "report.md", folder / "report.json", folder / "report.html"};
+    write_file_atomically(files.markdown, markdown_report(comparison, context));
+    write_file_atomically(files.json, json_report(comparison, context));
+    write_file_atomically(files.html, html_report(comparison, context));
+    return files;
+}
+
+}  // namespace invar

@@ -1,0 +1,169 @@
+#include "invar/safety/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+double amount(const std::vector<std::pair<std::string, double>>& memory, std::string_view purpose) {
+    for (const auto& [name, bytes] : memory)
+        if (name == purpose) return bytes;
+    return kUnknown;
+}
+
+// The last value of the first of these series that the log has.
+double last_of(const RunLog& log, const std::vector<std::string>& wanted) {
+    const std::optional<std::string> name = find_any(wanted, log.names());
+    return name ? log.series.at(*name).y.back() : kUnknown;
+}
+
+Series curve_of(const RunLog& log, const std::vector<std::string>& wanted) {
+    const std::optional<std::string> name = find_any(wanted, log.names());
+    return name ? log.series.at(*name) : Series{};
+}
+
+std::string first_not_finite(const std::string& name, const Series& series) {
+    for (std::size_t i = 0; i < series.y.size(); ++i)
+        if (!std::isfinite(series.y[i]))
+            return fmt::format("{} is {} at step {:g}", name, std::isnan(series.y[i]) ? "NaN" : "infinite",
+                               series.x[i]);
+    return "";
+}
+
+}  // namespace
+
+double RunRecord::memory_of(std::string_view purpose) const {
+    return amount(memory, purpose);
+}
+double Arm::memory_of(std::string_view purpose) const {
+    return amount(memory, purpose);
+}
+
+bool Arm::all_finite() const {
+    return std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return run.not_finite.empty(); });
+}
+
+RunRecord record_of(const RunLog& log, const std::string& metric, Direction direction, Take take) {
+    RunRecord run;
+    run.name = log.source;
+    run.metric_curve = log.at(metric);
+    const std::vector<double>& values = run.metric_curve.y;
+    run.metric = values.back();
+    if (take == Take::best && std::isfinite(run.metric))
+        run.metric = direction == Direction::higher ? *std::max_element(values.begin(), values.end())
+                                                    : *std::min_element(values.begin(), values.end());
+    run.loss = curve_of(log, loss_names());
+    run.scale = curve_of(log, scale_names());
+    run.grad_norm = curve_of(log, gradient_norm_names());
+    if (!run.loss.empty()) run.train_loss = run.loss.y.back();
+    if (!run.scale.empty()) run.final_scale = run.scale.y.back();
+    for (const double norm : run.grad_norm.y)
+        if (std::isfinite(norm) && !(norm <= run.max_grad_norm)) run.max_grad_norm = norm;
+
+    run.val_loss = last_of(log, {"val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss"});
+    run.train_seconds = last_of(log, seconds_names());
+    run.skipped = last_of(log, {"skipped_steps", "skipped", "overflow_count"});
+    run.epochs = last_of(log, {"epochs", "epoch"});
+    run.steps = last_of(log, {"steps", "step", "global_step", "trainer_global_step", "_step", "iteration"});
+    // A speed is logged in pieces; all of them together tell more than the last one.
+    if (const Series speed = curve_of(log, speed_names()); !speed.empty()) {
+        run.samples_per_s = 0.0;
+        for (const double value : speed.y) run.samples_per_s += value / double(speed.y.size());
+    }
+    constexpr std::string_view kPurposePrefix = "peak_bytes.";
+    for (const auto& [name, series] : log.series)
+        if (name.starts_with(kPurposePrefix) && !name.ends_with(".total"))
+            run.memory.emplace_back(name.substr(kPurposePrefix.size()), series.y.back());
+    if (const double total = last_of(log, memory_names()); std::isfinite(total))
+        run.memory.emplace_back("total", total);
+
+    run.not_finite = first_not_finite("loss", run.loss);
+    if (run.not_finite.empty()) run.not_finite = first_not_finite(metric, run.metric_curve);
+    return run;
+}
+
+void sum_up(Arm& arm) {
+    if (arm.runs.empty()) return;
+    const double n = double(arm.runs.size());
+    const auto sum = [&](double RunRecord::*member) {
+        double total = 0.0;
+        for (const RunRecord& run : arm.runs) total += run.*member;  // one that is not known makes the sum unknown
+        return total;
+    };
+    arm.metric = sum(&RunRecord::metric) / n;
+    arm.val_loss = sum(&RunRecord::val_loss) / n;
+    arm.train_loss = sum(&RunRecord::train_loss) / n;
+    arm.train_seconds = sum(&RunRecord::train_seconds) / n;
+    arm.samples_per_s = sum(&RunRecord::samples_per_s) / n;
+    arm.skipped = sum(&RunRecord::skipped);
+    arm.steps = sum(&RunRecord::steps);
+    arm.final_scale = arm.runs.back().final_scale;
+    arm.max_grad_norm = kUnknown;
+    arm.memory.clear();
+    for (const RunRecord& run : arm.runs) {
+        if (!(run.max_grad_norm <= arm.max_grad_norm) && std::isfinite(run.max_grad_norm))
+            arm.max_grad_norm = run.max_grad_norm;
+        if (arm.memory.empty() || run.memory_of("total") > arm.memory_of("total")) arm.memory = run.memory;
+    }
+}
+
+void compare(Arm& arm, const Comparison& comparison) {
+    const Arm& baseline = comparison.baseline;
+    const auto ratio = [](double a, double b) { return b > 0 ? a / b : kUnknown; };
+    arm.speed_up = ratio(arm.samples_per_s, baseline.samples_per_s);
+    if (std::isnan(arm.speed_up)) arm.speed_up = ratio(baseline.train_seconds, arm.train_seconds);
+    arm.grad_norm_ratio = ratio(arm.max_grad_norm, baseline.max_grad_norm);
+    const auto outcomes = [](const Arm& from) {
+        Outcomes outcomes;
+        for (const RunRecord& run : from.runs) outcomes.push_back({run.metric, run.seed});
+        return outcomes;
+    };
+    arm.equivalence = test_equivalence(outcomes(baseline), outcomes(arm), comparison.metric, comparison.limits);
+    arm.verdict = arm.equivalence.verdict;
+    arm.reason = arm.equivalence.reason;
+    if (!arm.failed() && arm.verdict == Verdict::fail && arm.equivalence.difference != 0) {
+        const bool better = (arm.equivalence.difference > 0) == (comparison.direction == Direction::higher);
+        if (better) arm.reason += "; it is better, but precision alone should not change it so much";
+    }
+    for (const RunRecord& run : arm.runs)
+        if (!arm.failed() && !run.not_finite.empty()) arm.failure = fmt::format("{}: {}", run.name, run.not_finite);
+    if (!arm.failed()) return;
+    arm.verdict = Verdict::fail;
+    arm.reason = arm.failure;
+}
+
+void conclude(Comparison& comparison) {
+    const Arm& baseline = comparison.baseline;
+    if (baseline.failed()) {
+        comparison.verdict = Verdict::fail;
+        comparison.reason = "the baseline gives nothing to compare with: " + baseline.failure;
+        return;
+    }
+    comparison.verdict = Verdict::pass;
+    comparison.reason.clear();
+    for (const Arm& arm : comparison.candidates) comparison.verdict = std::max(comparison.verdict, arm.verdict);
+    for (const Arm& arm : comparison.candidates) {
+        if (arm.verdict != comparison.verdict) continue;
+        comparison.reason += (comparison.reason.empty() ? "" : "; ") + arm.name + ": " + arm.reason;
+    }
+}
+
+void decide(Comparison& comparison) {
+    Arm& baseline = comparison.baseline;
+    sum_up(baseline);
+    for (const RunRecord& run : baseline.runs)
+        if (!baseline.failed() && !run.not_finite.empty())
+            baseline.failure = fmt::format("{}: {}", run.name, run.not_finite);
+    for (Arm& arm : comparison.candidates) {
+        sum_up(arm);
+        if (baseline.failed() && !arm.failed()) arm.failure = "not compared: the baseline failed";
+        compare(arm, comparison);
+    }
+    conclude(comparison);
+}
+
+}  // namespace invar

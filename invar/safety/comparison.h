@@ -1,0 +1,110 @@
+// A comparison: a baseline and its candidates, each with the runs it was given, what they come to, and the verdict.
+// Validation makes the runs itself; `invar compare` takes them from anywhere. Figures that are not known are NaN.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "invar/safety/metric_names.h"
+#include "invar/safety/run_log.h"
+#include "invar/safety/statistics.h"
+
+namespace invar {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// What is known of one finished run.
+struct RunRecord {
+    std::string name;  // its path, as it was given
+    std::string precision;
+    std::optional<std::int64_t> seed;
+    double metric = kUnknown;
+    double val_loss = kUnknown;
+    double train_loss = kUnknown;
+    double train_seconds = kUnknown;
+    double samples_per_s = kUnknown;
+    double max_grad_norm = kUnknown;  // of those that were finite
+    double final_scale = kUnknown;
+    double skipped = kUnknown;
+    double steps = kUnknown;
+    double epochs = kUnknown;
+    std::string not_finite;                              // where the first NaN or Inf stands, "" where there is none
+    std::vector<std::pair<std::string, double>> memory;  // peak bytes by purpose, "total" last
+    Series metric_curve, loss, scale, grad_norm;
+
+    double memory_of(std::string_view purpose) const;
+};
+
+// The runs of one configuration, what they come to, and how that compares with the baseline.
+struct Arm {
+    std::string name;  // canonical precision, or what the user calls it
+    std::vector<RunRecord> runs;
+    std::string failure;  // why there is nothing to compare; "" where there is
+
+    // Means over the runs, unless said otherwise.
+    double metric = kUnknown;
+    double val_loss = kUnknown;
+    double train_loss = kUnknown;
+    double train_seconds = kUnknown;
+    double samples_per_s = kUnknown;
+    double max_grad_norm = kUnknown;                     // the largest of all runs
+    double final_scale = kUnknown;                       // of the last run
+    double skipped = kUnknown;                           // of all runs together
+    double steps = kUnknown;                             // of all runs together
+    std::vector<std::pair<std::string, double>> memory;  // of the run that took most
+
+    // Against the baseline; of the baseline itself all neutral.
+    Equivalence equivalence;
+    double speed_up = 1.0;
+    double grad_norm_ratio = 1.0;
+    Verdict verdict = Verdict::pass;
+    std::string reason;
+
+    bool failed() const { return !failure.empty(); }
+    bool all_finite() const;
+    double memory_of(std::string_view purpose) const;
+};
+
+struct Comparison {
+    std::string metric;
+    Direction direction = Direction::higher;
+    Limits limits;
+    Arm baseline;
+    std::vector<Arm> candidates;
+    Verdict verdict = Verdict::pass;  // the worst of the candidates'
+    std::string reason;
+};
+
+// Fills in an arm's figures from its runs; its comparison and verdict from the baseline; the overall verdict.
+void sum_up(Arm& arm);
+void compare(Arm& arm, const Comparison& comparison);
+void conclude(Comparison& comparison);
+// All of these, for every arm.
+void decide(Comparison& comparison);
+
+enum class Take { last, best };  // which value of its curve stands for a run
+// What a log has to say about `metric`, which must be one of its series.
+RunRecord record_of(const RunLog& log, const std::string& metric, Direction direction, Take take);
+
+// The runs a user may mean by a path: a log file, a run folder (ours, Lightning's, or any that holds metrics.jsonl,
+// metrics.csv or log_history in trainer_state.json), or a folder that holds several of these, in the order of their
+// names.
+std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
+
+// A run's log with what lies beside it: summary.json becomes series of one value, and names precision and seed.
+struct FoundRun {
+    RunLog log;
+    std::string precision;
+    std::optional<std::int64_t> seed;
+    std::string not_finite;        // what the summary says of NaN and Inf; "" where all is well
+    std::filesystem::path config;  // our own config.yaml; empty where there is none
+};
+FoundRun read_run(const std::filesystem::path& path);
+RunRecord record_of(const FoundRun& run, const std::string& metric, Direction direction, Take take);
+
+}  // namespace invar

@@ -1,0 +1,183 @@
+#include "invar/safety/inspect.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "invar/core/error.h"
+#include "invar/core/format_info.h"
+#include "invar/io/mapped_file.h"
+#include "invar/io/safetensors.h"
+
+namespace invar {
+
+namespace {
+
+constexpr std::uint64_t kPiece = std::uint64_t(2) << 20;  // bytes; a multiple of every element's size
+
+struct Piece {
+    std::size_t file = 0, tensor = 0;
+    std::uint64_t offset = 0;  // in the file
+    std::size_t bytes = 0;
+};
+
+// Every piece is taken by whichever thread is free; results meet under one lock, once a piece.
+class Readers {
+  public:
+    Readers(const std::vector<std::unique_ptr<MappedFile>>& files, std::vector<Piece> pieces, Inspection& result)
+        : files_(files), pieces_(std::move(pieces)), result_(result) {}
+
+    void run(int threads) {
+        const std::size_t most = std::max<std::size_t>(1, pieces_.size());
+        const std::size_t count = std::clamp<std::size_t>(std::size_t(std::max(threads, 1)), 1, most);
+        ahead_ = 4 * count;
+        std::vector<std::thread> others;
+        for (std::size_t i = 1; i < count; ++i) others.emplace_back([this] { read(); });
+        read();
+        for (std::thread& thread : others) thread.join();
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+  private:
+    void read() {
+        try {
+            for (std::size_t i = 0; (i = next_++) < pieces_.size();) {
+                const Piece& piece = pieces_[i];
+                if (i + ahead_ < pieces_.size()) {
+                    const Piece& later = pieces_[i + ahead_];
+                    files_[later.file]->announce(later.offset, later.bytes);
+                }
+                const std::string_view bytes = files_[piece.file]->bytes(piece.offset, piece.bytes);
+                const Dtype dtype = result_.tensors[piece.tensor].dtype;
+                Tally tally(result_.formats.size());
+                tally_values(dtype, bytes.data(), bytes.size() / size_of(dtype), result_.formats, tally);
+                const std::lock_guard lock(mutex_);
+                result_.tensors[piece.tensor].tally.add(tally);
+            }
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            if (!failure_) failure_ = std::current_exception();
+            next_ = pieces_.size();
+        }
+    }
+
+    const std::vector<std::unique_ptr<MappedFile>>& files_;
+    std::vector<Piece> pieces_;
+    Inspection& result_;
+    std::size_t ahead_ = 4;
+    std::atomic<std::size_t> next_{0};
+    std::mutex mutex_;
+    std::exception_ptr failure_;
+};
+
+// The share of counted values whose exponent is below `limit` after a shift.
+double share_below(const Tally& tally, int limit, int shift) {
+    std::int64_t below = 0;
+    for (std::size_t i = 0; i < tally.exponents.size(); ++i)
+        if (int(i) - 127 + shift < limit) below += tally.exponents[i];
+    return double(below) / double(std::max<std::int64_t>(1, tally.counted()));
+}
+
+}  // namespace
+
+Inspection inspect(const std::vector<std::filesystem::path>& files, const std::vector<Dtype>& formats, int threads) {
+    const auto start = std::chrono::steady_clock::now();
+    Inspection result;
+    result.formats = formats;
+    result.total.name = "total";
+    result.total.tally = Tally(formats.size());
+    std::vector<std::unique_ptr<MappedFile>> mapped;
+    std::vector<Piece> pieces;
+    for (const std::filesystem::path& path : files) {
+        const std::size_t file = mapped.size();
+        mapped.push_back(std::make_unique<MappedFile>(path));
+        const SafetensorsFile header(path);  // reads the header alone, and checks it against the size
+        check<IoError>(header.head().size() <= mapped[file]->size(), "{}: changed while it was being read",
+                       path.string());
+        for (const TensorEntry& entry : header.entries()) {
+            if (!is_floating(entry.dtype)) {
+                ++result.not_floating;
+                continue;
+            }
+            const std::size_t tensor = result.tensors.size();
+            result.tensors.push_back({entry.name, entry.dtype, entry.shape, Tally(formats.size())});
+            const std::uint64_t begin = header.head().size() + entry.begin, size = entry.end - entry.begin;
+            result.bytes += size;
+            for (std::uint64_t at = 0; at < size; at += kPiece)
+                pieces.push_back({file, tensor, begin + at, static_cast<std::size_t>(std::min(kPiece, size - at))});
+        }
+    }
+    const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
+    Readers(mapped, std::move(pieces), result).run(threads > 0 ? threads : cores);
+    for (const InspectedTensor& tensor : result.tensors) result.total.tally.add(tensor.tally);
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+}
+
+std::vector<Dtype> parse_formats(const std::string& text) {
+    std::vector<Dtype> formats;
+    const auto add = [&](Dtype format) {
+        if (std::find(formats.begin(), formats.end(), format) == formats.end()) formats.push_back(format);
+    };
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        std::string word = text.substr(begin, end - begin);
+        begin = end + 1;
+        for (char& c : word) c = char(std::tolower(static_cast<unsigned char>(c)));
+        if (word == "fp8" || word == "f8" || word == "all") {
+            if (word == "all") add(Dtype::f16), add(Dtype::bf16);
+            add(Dtype::f8e4m3), add(Dtype::f8e5m2);
+        } else if (word == "e4m3" || word == "fp8e4m3" || word == "fp8_e4m3") {
+            add(Dtype::f8e4m3);
+        } else if (word == "e5m2" || word == "fp8e5m2" || word == "fp8_e5m2") {
+            add(Dtype::f8e5m2);
+        } else if (word == "fp16" || word == "f16" || word == "float16" || word == "half") {
+            add(Dtype::f16);
+        } else if (word == "bf16" || word == "bfloat16") {
+            add(Dtype::bf16);
+        } else {
+            fail<UsageError>("--as {}: '{}' is none of fp16, bf16, fp8, e4m3, e5m2", text.substr(0, 80),
+                             word.substr(0, 40));
+        }
+    }
+    return formats;
+}
+
+Fate fate_of(const Tally& tally, std::size_t format, Dtype dtype) {
+    Fate fate;
+    const std::int64_t counted = tally.counted();
+    if (counted == 0) return fate;
+    fate.empty = false;
+    const FormatInfo info = format_info(dtype);
+    const FormatTally& f = tally.formats.at(format);
+    const double n = double(counted);
+    fate.overflow = double(f.overflow) / n;
+    fate.subnormal = double(f.subnormal) / n;
+    fate.vanish = double(f.vanish) / n;
+    fate.mean_error = f.kept > 0 ? f.error_sum / double(f.kept) : 0.0;
+    fate.max_error = f.max_error;
+    fate.head_room = int(std::floor(std::log2(info.max) - std::log2(tally.largest) + 1e-12));
+
+    const int least = std::ilogb(info.smallest_normal), most = std::ilogb(info.max);
+    double bits = 0.0;
+    for (std::size_t i = 0; i < tally.exponents.size(); ++i) {
+        const int exponent = int(i) - 127, digits = info.mantissa_bits + 1;
+        const int kept = exponent > most ? 0 : exponent >= least ? digits : std::max(0, digits - (least - exponent));
+        bits += double(kept) * double(tally.exponents[i]);
+    }
+    fate.bits = bits / n;
+
+    // Upwards only as far as helps the smallest value, and never beyond what the largest allows.
+    const int needed = least - std::ilogb(tally.smallest);
+    const bool spoils = f.overflow > 0 || f.vanish > 0 || f.subnormal > 0;
+    fate.scale = !spoils ? 0 : std::min(std::max(needed, 0), fate.head_room);
+    fate.lost_after = share_below(tally, least, fate.scale);
+    return fate;
+}
+
+}  // namespace invar

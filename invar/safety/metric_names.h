@@ -1,0 +1,33 @@
+// What people call their metrics: finding the one that was asked for among those there are, which way is better, and
+// the ones every report wants (loss, loss scale, gradient norm, speed).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace invar {
+
+enum class Direction { higher, lower };  // is better
+Direction direction_of(const std::string& metric);
+Direction parse_direction(const std::string& text);  // "higher" or "lower"; throws UsageError
+
+// The name in `names` that `wanted` means: itself, one that differs in case or in the separators / _ . - alone, or the
+// only one that ends in it ("hmean" for "val/hmean"). Nothing where there is none.
+std::optional<std::string> find_metric(const std::string& wanted, const std::vector<std::string>& names);
+// The first of what others call the same thing.
+std::optional<std::string> find_any(const std::vector<std::string>& wanted, const std::vector<std::string>& names);
+
+// What validation is mostly judged by: an accuracy on validation data, else a loss on it, else any loss. "" where
+// nothing looks like a metric.
+std::string default_metric(const std::vector<std::string>& names);
+
+// Names under which loggers keep them, most usual first.
+const std::vector<std::string>& loss_names();
+const std::vector<std::string>& scale_names();
+const std::vector<std::string>& gradient_norm_names();
+const std::vector<std::string>& speed_names();
+const std::vector<std::string>& seconds_names();
+const std::vector<std::string>& memory_names();  // in bytes
+
+}  // namespace invar

@@ -1,0 +1,175 @@
+// Where runs lie on disk: which file of a folder is its log, and what stands beside it.
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "invar/amp/precision.h"
+#include "invar/core/error.h"
+#include "invar/io/file.h"
+#include "invar/safety/comparison.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kLogNames[] = {"metrics.jsonl", "metrics.csv", "trainer_state.json", "log.jsonl",
+                                          "metrics.json"};
+constexpr int kMaxDepth = 4;  // Lightning's logs/NAME/lightning_logs/version_0/metrics.csv, seen from logs/..
+constexpr std::uintmax_t kMaxLogBytes = std::uintmax_t(1) << 30;
+
+fs::path log_in(const fs::path& folder) {
+    std::error_code ignored;
+    for (const std::string_view name : kLogNames)
+        if (fs::is_regular_file(folder / name, ignored)) return folder / name;
+    return {};
+}
+
+std::vector<fs::path> children_of(const fs::path& folder) {
+    std::vector<fs::path> children;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+        if (!entry->path().filename().string().starts_with('.')) children.push_back(entry->path());
+    // version_2 before version_10: digits count as numbers.
+    const auto key = [](const fs::path& path) {
+        std::vector<std::pair<unsigned long long, std::string>> parts(1);
+        for (const char c : path.filename().string()) {
+            if (std::isdigit(static_cast<unsigned char>(c)) != 0)
+                parts.back().first = std::min(parts.back().first * 10 + unsigned(c - '0'), 1'000'000'000ull);
+            else
+                parts.emplace_back(0, std::string(1, c));
+        }
+        return parts;
+    };
+    std::sort(children.begin(), children.end(), [&](const fs::path& a, const fs::path& b) {
+        const auto ka = key(a), kb = key(b);
+        return ka != kb ? ka < kb : a < b;
+    });
+    return children;
+}
+
+void collect(const fs::path& folder, int depth, std::vector<fs::path>& runs) {
+    std::error_code ignored;
+    if (!log_in(folder).empty()) {
+        runs.push_back(folder);
+        return;
+    }
+    if (depth == kMaxDepth) return;
+    for (const fs::path& child : children_of(folder)) {
+        const std::string extension = child.extension().string();
+        if (fs::is_directory(child, ignored) && !fs::is_symlink(child, ignored))
+            collect(child, depth + 1, runs);
+        else if ((extension == ".csv" || extension == ".jsonl") && fs::is_regular_file(child, ignored))
+            runs.push_back(child);
+    }
+}
+
+std::optional<std::int64_t> whole(double value) {
+    if (value != std::floor(value) || !(std::fabs(value) < 1e15)) return std::nullopt;
+    return std::int64_t(value);
+}
+
+// "runs/x_seed7/metrics.csv" -> 7
+std::optional<std::int64_t> seed_in(const std::string& path) {
+    const std::size_t at = path.rfind("seed");
+    if (at == path.npos) return std::nullopt;
+    std::size_t begin = at + 4;
+    while (begin < path.size() && (path[begin] == '_' || path[begin] == '-' || path[begin] == '=')) ++begin;
+    std::size_t end = begin;
+    while (end < path.size() && std::isdigit(static_cast<unsigned char>(path[end])) != 0) ++end;
+    if (end == begin || end - begin > 15) return std::nullopt;
+    return std::stoll(path.substr(begin, end - begin));
+}
+
+std::string read_log(const fs::path& file) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(file, error);
+    check<IoError>(error || size <= kMaxLogBytes, "{}: {} bytes; a log of metrics may have {}", file.string(), size,
+                   kMaxLogBytes);
+    return read_file(file);
+}
+
+// The top-level `seed:` of a YAML file, as Lightning's hparams.yaml has it.
+std::optional<std::int64_t> seed_of_yaml(const fs::path& file) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) return std::nullopt;
+    const std::string text = "\n" + read_log(file);
+    for (const char* key : {"\nseed:", "\nseed_everything:", "\nrandom_seed:"}) {
+        const std::size_t at = text.find(key);
+        if (at == text.npos) continue;
+        const std::size_t begin = at + std::string_view(key).size();
+        double value = 0.0;
+        if (parse_number(std::string_view(text).substr(begin, text.find('\n', begin) - begin), value))
+            return whole(value);
+    }
+    return std::nullopt;
+}
+
+void add_summary(FoundRun& run, const fs::path& file) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) return;
+    const RunLog summary = parse_json_log(read_log(file), file.string());
+    // What the run itself logged over its steps stays; figures of the whole run (speed, memory) come from here.
+    for (const auto& [name, series] : summary.series) {
+        const bool curve = run.log.series.contains(name) && run.log.series.at(name).y.size() > 1;
+        const bool whole_run = name == "samples_per_s";
+        if (!curve || whole_run) run.log.series[name] = series;
+    }
+    const nlohmann::json value = nlohmann::json::parse(read_log(file), nullptr, false);
+    if (!value.is_object()) return;
+    if (const auto found = value.find("precision"); found != value.end() && found->is_string())
+        run.precision = found->get<std::string>();
+    if (const auto found = value.find("all_finite"); found != value.end() && *found == false)
+        run.not_finite = "NaN or Inf in the losses or weights";
+}
+
+}  // namespace
+
+std::vector<fs::path> find_runs(const fs::path& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    check<UsageError>(fs::exists(status), "{}: there is no such file or folder", path.string());
+    if (!fs::is_directory(status)) return {path};
+    std::vector<fs::path> runs;
+    collect(path, 0, runs);
+    check<UsageError>(
+        !runs.empty(),
+        "{}: no run in it; a run has metrics.jsonl, metrics.csv or trainer_state.json, or is itself a .csv "
+        "or .jsonl file",
+        path.string());
+    return runs;
+}
+
+FoundRun read_run(const fs::path& path) {
+    std::error_code error;
+    const bool is_folder = fs::is_directory(path, error);
+    const fs::path folder = is_folder ? path : path.parent_path();
+    const fs::path file = is_folder ? log_in(path) : path;
+    FoundRun run;
+    run.log = parse_log(read_log(file), file.string());
+    // Beside a file that was named alone other files may belong to other runs.
+    const bool own_folder = is_folder || std::find(std::begin(kLogNames), std::end(kLogNames),
+                                                   file.filename().string()) != std::end(kLogNames);
+    if (own_folder) {
+        add_summary(run, folder / "summary.json");
+        if (fs::is_regular_file(folder / "config.yaml", error)) run.config = folder / "config.yaml";
+    }
+    if (const auto seed = run.log.series.find("seed"); seed != run.log.series.end())
+        run.seed = whole(seed->second.y.back());
+    if (!run.seed && own_folder) run.seed = seed_of_yaml(folder / "hparams.yaml");
+    if (!run.seed && own_folder) run.seed = seed_of_yaml(folder / "config.yaml");
+    if (!run.seed) run.seed = seed_in(path.string());
+    return run;
+}
+
+RunRecord record_of(const FoundRun& found, const std::string& metric, Direction direction, Take take) {
+    RunRecord run = record_of(found.log, metric, direction, take);
+    run.precision = found.precision;
+    run.seed = found.seed;
+    if (run.not_finite.empty()) run.not_finite = found.not_finite;
+    return run;
+}
+
+}  // namespace invar

@@ -1,0 +1,113 @@
+// `invar inspect`, and what `invar train` says of a precision that was never validated.
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+class Inspect : public CliTest {
+  protected:
+    // A safetensors file of f32 tensors, as any framework would write it.
+    void put(const std::string& name, const std::vector<std::pair<std::string, std::vector<float>>>& tensors) const {
+        std::string header = "{", data;
+        for (const auto& [tensor, values] : tensors) {
+            header += (header.size() > 1 ? "," : "") + nlohmann::json(tensor).dump() +
+                      ":{\"dtype\":\"F32\",\"shape\":[" + std::to_string(values.size()) + "],\"data_offsets\":[" +
+                      std::to_string(data.size()) + ",";
+            data.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+            header += std::to_string(data.size()) + "]}";
+        }
+        header += "}";
+        const std::uint64_t length = header.size();
+        std::ofstream out(folder_ / name, std::ios::binary);
+        out.write(reinterpret_cast<const char*>(&length), 8);
+        out << header << data;
+    }
+    static std::vector<nlohmann::json> json_lines(const std::string& text) {
+        std::vector<nlohmann::json> all;
+        std::istringstream in(text);
+        for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+        return all;
+    }
+};
+
+TEST_F(Inspect, ShowsTheWorstTensorFirstAndTheScaleThatSavesIt) {
+    put("g.safetensors",
+        {{"fine", {1.0f, -0.5f, 0.25f}}, {"tiny", {0x1p-30f, 0x1p-29f, 1e-9f, 0.0f}}, {"huge", {1e6f, 1, 1}}});
+    const Result result = invar({"inspect", "g.safetensors", "--as", "fp16"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_LT(result.out.find("tiny"), result.out.find("huge"));
+    EXPECT_LT(result.out.find("huge"), result.out.find("fine"));
+    EXPECT_LT(result.out.find("fine"), result.out.find("total"));
+    EXPECT_TRUE(has(result.out, "as f16") && has(result.out, "2^16") && has(result.out, "100.00%")) << result.out;
+    EXPECT_TRUE(has(result.out, "3 tensors, 10 values")) << result.out;
+    EXPECT_FALSE(has(result.out, "bf16"));
+    std::size_t width = 0;  // the table lines up
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("  ") && has(line, "f32")) {
+            if (width == 0) width = line.find("f32");
+            EXPECT_EQ(line.find("f32"), width) << result.out;
+        }
+    EXPECT_TRUE(has(invar({"inspect", "g.safetensors", "--top", "1", "--as", "fp16"}).out, "2 more tensors"));
+}
+
+TEST_F(Inspect, GivesTheCountsAsJson) {
+    put("a.safetensors", {{"w", {70000.0f, 1e-10f, 1.0f, NAN}}});
+    put("b.safetensors", {{"v", {2.0f}}});
+    const Result result = invar({"inspect", "a.safetensors", "b.safetensors", "--json"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto lines = json_lines(result.out);
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[0].at("tensor"), "w");
+    EXPECT_EQ(lines[0].at("nans"), 1);
+    EXPECT_EQ(lines[0].at("f16").at("overflow"), 1);
+    EXPECT_EQ(lines[0].at("f16").at("vanish"), 1);
+    EXPECT_EQ(lines[0].at("bf16").at("overflow"), 0);
+    EXPECT_EQ(lines[0].at("f8e4m3").at("overflow"), 1);
+    EXPECT_EQ(lines[2].at("tensor"), "total");
+    EXPECT_EQ(lines[2].at("values"), 5);
+    EXPECT_TRUE(has(invar({"inspect", "a.safetensors"}).err, "1 NaN and 0 infinite values in the file itself, in w"));
+}
+
+TEST_F(Inspect, SaysInOneLineWhatIsWrong) {
+    std::ofstream(folder_ / "junk.safetensors") << "no such thing, but long enough for a length";
+    put("a.safetensors", {{"w", {1.0f}}});
+    EXPECT_EQ(invar({"inspect"}).code, 2);
+    EXPECT_EQ(invar({"inspect", "a.safetensors", "--as", "fp17"}).code, 2);
+    EXPECT_TRUE(has(invar({"inspect", "a.safetensors", "--as", "fp17"}).error(), "is none of fp16, bf16, fp8"));
+    EXPECT_EQ(invar({"inspect", "missing.safetensors"}).code, 1);
+    EXPECT_TRUE(has(invar({"inspect", "missing.safetensors"}).error(), "missing.safetensors"));
+    EXPECT_EQ(invar({"inspect", "junk.safetensors"}).code, 1);
+    EXPECT_TRUE(has(invar({"inspect", "junk.safetensors"}).error(), "junk.safetensors"));
+}
+
+class Validated : public CliTest {};
+
+TEST_F(Validated, TrainWarnsOfAPrecisionThatWasNeverValidatedUntilItIs) {
+    const Result fresh = invar(small({"--mixed_precision", "bf16"}));
+    EXPECT_EQ(fresh.code, 0) << fresh.err;
+    EXPECT_TRUE(has(fresh.err, "warning: bf16-mixed for mlp on synthetic was never validated here")) << fresh.err;
+    EXPECT_EQ(std::count(fresh.err.begin(), fresh.err.end(), '\n'), 1) << fresh.err;
+    EXPECT_EQ(invar(small({})).err, "") << "FP32 needs none";
+    const Result refused = invar(small({"--mixed_precision", "bf16", "--require-validated", "exp_name=no"}));
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_TRUE(has(refused.error(), "--require-validated: bf16-mixed")) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/no")) << "nothing was started";
+
+    // The command it names makes it known; a margin this wide passes whatever these ten steps give.
+    const Result validated =
+        invar(small({"--candidates", "bf16-mixed", "--metric", "val_loss", "--margin", "0.5"}, {"validate"}));
+    ASSERT_EQ(validated.code, 0) << validated.out << validated.err;
+    const Result known = invar(small({"--mixed_precision", "bf16", "--require-validated", "trainer.max_epochs=2"}));
+    EXPECT_EQ(known.code, 0) << known.err;
+    EXPECT_EQ(known.err, "");
+    EXPECT_EQ(invar(small({"--mixed_precision", "bf16", "--require-validated", "model.hidden=[9]"})).code, 2)
+        << "another model";
+    EXPECT_EQ(invar(small({"--require-validated"})).code, 0) << "FP32";
+}
+
+}  // namespace
+}  // namespace invar::cli

@@ -1,0 +1,175 @@
+// Finding runs on disk, what is read from them, and the verdict on arms of them.
+#include "invar/safety/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "tests/core/expect_error.h"
+#include "tests/io/scratch.h"
+
+namespace invar {
+namespace {
+
+namespace fs = std::filesystem;
+
+void put_in(const fs::path& path, const std::string& text) {
+    fs::create_directories(path.parent_path());
+    put(path, text);
+}
+
+std::string csv(double accuracy) {
+    return fmt::format("step,loss,val_acc\n1,0.9,\n2,0.5,\n2,,{}\n", accuracy);
+}
+
+std::vector<std::string> names_of(const std::vector<fs::path>& paths, const fs::path& root) {
+    std::vector<std::string> names;
+    for (const fs::path& path : paths) names.push_back(fs::relative(path, root).string());
+    return names;
+}
+using Names = std::vector<std::string>;
+
+RunRecord run_with(double metric, std::optional<std::int64_t> seed = {}) {
+    RunRecord run;
+    run.name = "run";
+    run.metric = metric;
+    run.seed = seed;
+    run.metric_curve = {{1}, {metric}};
+    return run;
+}
+Comparison comparison_of(const std::vector<double>& baseline, const std::vector<double>& candidate) {
+    Comparison c;
+    c.metric = "val_acc";
+    for (std::size_t i = 0; i < baseline.size(); ++i) c.baseline.runs.push_back(run_with(baseline[i], std::int64_t(i)));
+    c.candidates.emplace_back().name = "16-mixed";
+    for (std::size_t i = 0; i < candidate.size(); ++i)
+        c.candidates[0].runs.push_back(run_with(candidate[i], std::int64_t(i)));
+    return c;
+}
+
+TEST(FindRuns, TakesFilesFoldersAndFoldersOfRunsInTheOrderOfTheirNumbers) {
+    const Scratch scratch;
+    for (const char* version : {"version_10", "version_2", "version_1"})
+        put_in(scratch / "logs/lightning_logs" / version / "metrics.csv", csv(0.9));
+    put_in(scratch / "logs/.hidden/metrics.csv", csv(0.1));
+    put_in(scratch / "files/b.csv", csv(0.9));
+    put_in(scratch / "files/a.jsonl", "{\"val_acc\": 0.9}\n");
+    put_in(scratch / "files/notes.txt", "no run");
+    put_in(scratch / "ours/metrics.jsonl", "{\"val_acc\": 0.9}\n");
+    put_in(scratch / "ours/checkpoints/other.csv", csv(0.1));
+    EXPECT_EQ(names_of(find_runs(scratch / "logs"), scratch / "logs/lightning_logs"),
+              (Names{"version_1", "version_2", "version_10"}));
+    EXPECT_EQ(names_of(find_runs(scratch / "files"), scratch / "files"), (Names{"a.jsonl", "b.csv"}));
+    EXPECT_EQ(names_of(find_runs(scratch / "ours"), scratch.path()), (Names{"ours"})) << "not what lies below it";
+    EXPECT_EQ(find_runs(scratch / "files/b.csv").size(), 1u);
+    fs::create_directories(scratch / "empty");
+    EXPECT_ERROR(find_runs(scratch / "empty"), UsageError, "no run in it");
+    EXPECT_ERROR(find_runs(scratch / "missing"), UsageError, "no such file or folder");
+}
+
+TEST(ReadRun, TakesPrecisionSeedAndFiguresFromTheSummary) {
+    const Scratch scratch;
+    put_in(scratch / "r/metrics.jsonl",
+           "{\"step\":1,\"loss\":0.9,\"scale\":65536,\"grad_norm\":3,\"samples_per_s\":10}\n"
+           "{\"step\":2,\"loss\":0.5,\"scale\":32768,\"grad_norm\":\"inf\",\"samples_per_s\":20}\n"
+           "{\"step\":2,\"val_accuracy\":0.8,\"val_loss\":0.4}\n");
+    put_in(scratch / "r/summary.json",
+           "{\"precision\":\"16-mixed\",\"seed\":7,\"steps\":2,\"epochs\":1,\"skipped_steps\":1,\"train_seconds\":3.5,"
+           "\"samples_per_s\":18.0,\"all_finite\":true,\"peak_bytes\":{\"weights\":100,\"total\":300}}\n");
+    put_in(scratch / "r/config.yaml", "seed: 3\n");
+    const RunRecord run = record_of(read_run(scratch / "r"), "val_accuracy", Direction::higher, Take::last);
+    EXPECT_EQ(run.precision, "16-mixed");
+    EXPECT_EQ(run.seed, 7);
+    EXPECT_EQ(run.metric, 0.8);
+    EXPECT_EQ(run.val_loss, 0.4);
+    EXPECT_EQ(run.train_loss, 0.5);
+    EXPECT_EQ(run.train_seconds, 3.5);
+    EXPECT_EQ(run.samples_per_s, 18.0) << "of the whole run, not the mean of the pieces";
+    EXPECT_EQ(run.max_grad_norm, 3) << "of those that are finite";
+    EXPECT_EQ(run.final_scale, 32768);
+    EXPECT_EQ(run.skipped, 1);
+    EXPECT_EQ(run.memory_of("weights"), 100);
+    EXPECT_EQ(run.memory_of("total"), 300);
+    EXPECT_TRUE(std::isnan(run.memory_of("activations")));
+    EXPECT_EQ(run.loss.y.size(), 2u);
+    EXPECT_EQ(run.not_finite, "");
+    EXPECT_EQ(read_run(scratch / "r").config, scratch / "r/config.yaml");
+}
+
+TEST(ReadRun, FindsTheSeedWhereLightningAndPeoplePutIt) {
+    const Scratch scratch;
+    put_in(scratch / "v/metrics.csv", csv(0.9));
+    EXPECT_EQ(read_run(scratch / "v").seed, std::nullopt);
+    put_in(scratch / "v/hparams.yaml", "lr: 0.1\nseed: 42\n");
+    EXPECT_EQ(read_run(scratch / "v").seed, 42);
+    EXPECT_EQ(read_run(scratch / "v/metrics.csv").seed, 42);
+    put_in(scratch / "x_seed3.csv", csv(0.9));
+    EXPECT_EQ(read_run(scratch / "x_seed3.csv").seed, 3);
+    put_in(scratch / "b.jsonl", "{\"seed\": 1e300, \"acc\": 1}\n");
+    EXPECT_EQ(read_run(scratch / "b.jsonl").seed, std::nullopt) << "no seed is that large";
+}
+
+TEST(ReadRun, TakesTheLastOrTheBestValue) {
+    const RunLog log = parse_log("step,val_acc,val_loss\n1,0.7,0.5\n2,0.9,0.3\n3,0.8,0.4\n", "f");
+    EXPECT_EQ(record_of(log, "val_acc", Direction::higher, Take::last).metric, 0.8);
+    EXPECT_EQ(record_of(log, "val_acc", Direction::higher, Take::best).metric, 0.9);
+    EXPECT_EQ(record_of(log, "val_loss", Direction::lower, Take::best).metric, 0.3);
+}
+
+TEST(Decide, JudgesOneRunByThresholdsAndSeveralByTests) {
+    Comparison one = comparison_of({0.8863}, {0.8850});
+    decide(one);
+    EXPECT_EQ(one.verdict, Verdict::pass);
+    EXPECT_TRUE(one.reason.starts_with("16-mixed: val_acc differs by 0.15%")) << one.reason;
+    Comparison several = comparison_of({0.80, 0.90}, {0.90, 0.80});
+    decide(several);
+    EXPECT_EQ(several.verdict, Verdict::marginal) << "equal means of seeds that disagree establish nothing";
+    EXPECT_TRUE(several.candidates[0].equivalence.paired);
+}
+
+TEST(Decide, FailsACandidateWithNaNAnywhereHoweverCloseItsMetric) {
+    Comparison c = comparison_of({0.9, 0.9}, {0.9, 0.9});
+    c.candidates[0].runs[1].not_finite = "loss is NaN at step 30";
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::fail);
+    EXPECT_EQ(c.reason, "16-mixed: run: loss is NaN at step 30");
+    Comparison bad = comparison_of({0.9}, {0.9});
+    bad.baseline.runs[0].not_finite = "loss is NaN at step 1";
+    decide(bad);
+    EXPECT_TRUE(has(bad.reason, "the baseline gives nothing to compare with: run: loss is NaN")) << bad.reason;
+}
+
+TEST(Decide, TakesTheWorstCandidate) {
+    Comparison c = comparison_of({1.0}, {0.995});
+    c.candidates.push_back(c.candidates[0]);
+    c.candidates[1].name = "fp8-mixed";
+    c.candidates[1].runs[0].metric = 0.985;
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::marginal);
+    EXPECT_TRUE(c.reason.starts_with("fp8-mixed: ")) << c.reason;
+}
+
+TEST(Decide, CallsAGainByItsNameAndStillADifference) {
+    Comparison c = comparison_of({0.80}, {0.90});
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::fail);
+    EXPECT_TRUE(has(c.reason, "it is better")) << c.reason;
+    c.direction = Direction::lower;
+    decide(c);
+    EXPECT_FALSE(has(c.reason, "it is better")) << c.reason;
+}
+
+TEST(Decide, KnowsWhatItDoesNotKnow) {
+    Comparison c = comparison_of({0.9}, {0.9});
+    decide(c);
+    const Arm& arm = c.candidates[0];
+    EXPECT_TRUE(std::isnan(arm.speed_up) && std::isnan(arm.grad_norm_ratio) && std::isnan(arm.train_loss));
+    c.baseline.runs[0].train_seconds = 20;
+    c.candidates[0].runs[0].train_seconds = 10;
+    decide(c);
+    EXPECT_EQ(c.candidates[0].speed_up, 2.0) << "from the times, where there is no speed";
+}
+
+}  // namespace
+}  // namespace invar
