@@ -4,6 +4,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
 
@@ -153,7 +154,14 @@ void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
         const std::shared_ptr<Node> node = ready.top();
         ready.pop();
         Tensor incoming = sums.extract(node.get()).mapped().take();
-        Tensors outgoing = node->backward(incoming);
+        Tensors outgoing;
+        if (OpWatcher* const watcher = OpWatcher::current()) {
+            const PauseWatch pause;
+            outgoing = node->backward(incoming);
+            watcher->backward({*node, incoming, outgoing});
+        } else {
+            outgoing = node->backward(incoming);
+        }
         incoming = {};
         if (!keep_graph) node->release();
         for (std::size_t i = 0; i < outgoing.size(); ++i) {

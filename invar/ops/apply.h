@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "invar/autograd/node.h"
+#include "invar/autograd/watch.h"
 #include "invar/core/cast_class.h"
 #include "invar/kernels/kernels.h"
 
@@ -110,9 +110,7 @@ template <class Op>
 inline const int kRegistered = register_op({Op::kName, Op::kCast});
 
 template <OpDefinition Op>
-Tensor apply(Op op, const Tensors& inputs) {
-    (void)kRegistered<Op>;
-    Prepared prepared = prepare(Op::kName, Op::kCast, inputs);
+Tensor run_prepared(Op op, Prepared& prepared) {
     if (!prepared.recording) {
         Context context;
         return op.forward(context, prepared.inputs);
@@ -124,6 +122,20 @@ Tensor apply(Op op, const Tensors& inputs) {
     node->shape = result.shape();
     node->dtype = result.dtype();
     result.set_node(std::move(node));
+    return result;
+}
+
+template <OpDefinition Op>
+Tensor apply(Op op, const Tensors& inputs) {
+    (void)kRegistered<Op>;
+    Prepared prepared = prepare(Op::kName, Op::kCast, inputs);
+    OpWatcher* const watcher = OpWatcher::current();
+    if (watcher == nullptr) return run_prepared(std::move(op), prepared);
+    // Copied before it runs: an op may let go of what it was given.
+    const auto again = [op](const Tensors& others) { return apply(Op(op), others); };
+    const Tensor result = run_prepared(std::move(op), prepared);
+    const WatchScope unwatched(nullptr);
+    watcher->forward({Op::kName, ModuleScope::path(), prepared.inputs, result, again});
     return result;
 }
 

@@ -1,6 +1,7 @@
 #include "invar/ops/checkpoint.h"
 
 #include "invar/amp/autocast.h"
+#include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
 #include "invar/ops/apply.h"
@@ -48,6 +49,7 @@ class Checkpoint : public Node {
         if (released_)
             fail("{}: backward ran through this region before, and its input is gone; pass keep_graph to the first one",
                  where());
+        const ResumeWatch watch;  // what follows is forward and backward of the region's own ops
         Tensor x = x_.unpack(*this).detach();
         if (inputs()[0]) x.set_requires_grad();
         Tensor result;
