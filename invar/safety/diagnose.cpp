@@ -85,15 +85,13 @@ bool Run::step(const StepStart& start) {
     // Formats follow from the precision alone, so they are learnt once; a format that cannot be run goes by BF16's.
     if (map_.ops.empty())
         replayed(start, o_.replays ? o_.candidate : Precision::parse("bf16-mixed"), d_.scale_survived, &map_);
+    try_candidate(start);
     Instruments now(map_, o_.format);
-    const Replayed full = replayed(start, kFullPrecision, 1.0, &now);
+    const Replayed full = replayed(start, kFullPrecision, 1.0, &now);  // last: its gradients are what the step takes
     if (!full.finite) {
-        d_.finding = find(start, kFullPrecision, 1.0);  // outweighs what the candidate met before
+        d_.finding = find(start, kFullPrecision, 1.0);  // outweighs what the candidate met
         return false;
     }
-    // FP32's gradients are needed below, and the candidate's replay would overwrite them: it goes first.
-    try_candidate(start);
-    replayed(start, kFullPrecision, 1.0, nullptr);
     UpdateWatch updates(*setup_.optimizer, o_.format);
     setup_.optimizer->step(setup_.clip);
     updates.add_to(d_.updates);

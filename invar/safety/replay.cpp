@@ -74,9 +74,12 @@ Replayed replay(Module& model, Optimizer& optimizer, const StepStart& start, con
         }
         const double share = start.group.size() > 1 ? double(batch.size) / double(samples) : 1.0;
         result.loss += share * loss.item();
-        const ModuleScope scope("loss scale");
-        if (share != 1.0) loss = loss * share;
-        backward(options.scale != 1.0 ? loss * options.scale : loss);
+        {
+            const ModuleScope scope("loss scale");
+            if (share != 1.0) loss = loss * share;
+            if (options.scale != 1.0) loss = loss * options.scale;
+        }
+        backward(loss);  // outside that scope: a checkpointed region runs its modules again
     }
     const Tensor gradients = optimizer.store().gradients();
     result.finite = std::isfinite(result.loss) && kernels_for(gradients.device()).all_finite(gradients.view());

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "invar/core/error.h"
-#include "invar/safety/failure.h"
 #include "invar/safety/finding.h"
+#include "invar/safety/record_failure.h"
 #include "invar/train/step.h"
 #include "tests/safety/faults.h"
 #include "tests/train/scratch_run.h"
@@ -156,6 +156,17 @@ TEST(FindFirstBad, TellsWeightsThatWereSpoiltBefore) {
     EXPECT_NE(f.explanation.find("layer3.linear.weight"), std::string::npos);
 }
 
+TEST(FindFirstBad, SeesIntoCheckpointedRegions) {
+    for (const Fault fault : {Fault::forward_overflow, Fault::backward_overflow}) {
+        FaultyRun run("16-mixed", fault, 2);
+        const Finding plain = find(run);
+        for (int i = 1; i <= kLayers; ++i) run.net->layer(i).set_checkpointed(true);
+        const Finding f = find(run);
+        ASSERT_TRUE(f);
+        EXPECT_EQ(f.text(), plain.text());
+    }
+}
+
 TEST(FindFirstBad, LeavesWeightsPrecisionsAndRandomNumbersAsTheyWere) {
     FaultyRun run("16-mixed", Fault::forward_overflow, 2);
     const auto weights = run.setup.optimizer->store().weights().to_vector<float>();
@@ -171,8 +182,11 @@ TEST(Failure, IsFoundAgainInAnotherProcessFromItsFolder) {
     const std::filesystem::path folder = failure_folder(scratch.path());
     FaultyRun run("16-mixed", Fault::backward_overflow, 3);
     EXPECT_FALSE(has_failure(scratch.path()));
-    const Finding now = find(run, 256);
-    save_failure(folder, run.setup, run.group, {12, 1, 4}, run.rng, 256, to_yaml(run.config));
+    const Finding now =
+        record_failure(scratch.path(), run.setup, run.group, {12, 1, 4}, run.rng, 256, to_yaml(run.config));
+    EXPECT_EQ(one_line(now),
+              "steep in layer3, backward, gave Inf in f16; the precision is to blame; try "
+              "trainer.precision_overrides={layer3: 32-true}");
     EXPECT_TRUE(has_failure(scratch.path()));
 
     FaultyRun later("16-mixed", Fault::backward_overflow, 3);
