@@ -86,8 +86,8 @@ int run(int argc, char** argv) {
     app.footer(example({"invar train synthetic --mixed_precision bf16"}) +
                "\n\n`invar COMMAND --help` tells about one command.");
     int exit_code = 0;
-    for (const auto add : {add_train, add_validate, add_compare, add_inspect, add_eval, add_init, add_bench,
-                           add_formats, add_ops, add_completion})
+    for (const auto add : {add_train, add_validate, add_compare, add_inspect, add_diagnose, add_tune, add_eval,
+                           add_init, add_bench, add_formats, add_ops, add_completion})
         add(app, exit_code);
     for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
     try {

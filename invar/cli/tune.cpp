@@ -1,0 +1,148 @@
+// `invar tune`: the smallest set of modules to keep in FP32, what it costs, and the command that validates it.
+#include "invar/safety/tune.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/core/error.h"
+#include "invar/io/jsonl.h"
+#include "invar/report/text.h"
+#include "invar/safety/diagnose.h"
+#include "invar/train/bench.h"
+
+namespace invar {
+
+namespace {
+
+struct TuneArguments : ConfigArguments {
+    std::string as;
+    TuneTarget target;
+    int batches = TuneOptions{}.batches, steps = 10;
+    bool json = false;
+};
+
+std::string percent(double value) {
+    return std::isfinite(value) ? fmt::format("{:.3g}%", 100 * value) : "-";
+}
+
+void add_error(Table& table, const std::string& name, const GradientError& e) {
+    if (!e.finite)
+        table.row({name, "not finite", "", "", ""});
+    else
+        table.row({name, percent(e.overall), fmt::format("{:.6f}", e.cosine), percent(e.worst),
+                   e.worst_module.empty() ? "(model)" : e.worst_module});
+}
+
+JsonLine json_of(const GradientError& e) {
+    JsonLine line;
+    line.add("finite", e.finite).add("overall", e.overall).add("cosine", e.cosine);
+    return line.add("worst", e.worst).add("worst_module", e.worst_module);
+}
+
+// One figure a way of running: FP32, the candidate, the candidate with the modules kept.
+std::vector<std::pair<std::string, BenchResult>> costs(const Config& config, const TuneArguments& a,
+                                                       const Precision& candidate, const Tuning& tuning) {
+    BenchOptions options;
+    options.base = config;
+    options.base.trainer.precision_overrides.clear();
+    options.precisions = {"32-true", candidate.name()};
+    options.steps = a.steps;
+    std::vector<std::pair<std::string, BenchResult>> all;
+    for (const BenchResult& result : run_bench(options)) all.emplace_back(result.precision, result);
+    if (tuning.modules.empty()) return all;
+    options.base.trainer.precision_overrides = config.trainer.precision_overrides;
+    for (const std::string& module : tuning.modules)
+        options.base.trainer.precision_overrides.emplace_back(module, "32-true");
+    options.precisions = {candidate.name()};
+    all.emplace_back("tuned", run_bench(options).front());
+    return all;
+}
+
+int tune_command(const TuneArguments& a) {
+    const Config given = a.load();
+    Config config = given;  // becomes an FP32 one
+    const DiagnoseOptions chosen = diagnose_options(config, a.as);
+    check<UsageError>(chosen.replays, "--as {}: gradients can be compared in fp16 and bf16 only", a.as);
+    TuneOptions options;
+    options.candidate = chosen.candidate;
+    options.scale = chosen.scale;
+    options.target = a.target;
+    options.batches = a.batches;
+    LiveLine line;
+    options.progress = [&](int trials) {
+        if (!a.json && line.due()) line.show({fmt::format("{} sets of modules tried", trials)});
+    };
+    Tuning tuning;
+    {
+        Setup setup(config);
+        tuning = tune(setup, options);
+    }
+    line.clear();
+    const auto measured = a.steps > 0 && tuning.met ? costs(given, a, options.candidate, tuning)
+                                                    : std::vector<std::pair<std::string, BenchResult>>{};
+    if (a.json) {
+        JsonLine json, cost;
+        json.add("met", tuning.met).add("candidate", options.candidate.name()).add("overrides", tuning.overrides());
+        json.add("before", json_of(tuning.before)).add("after", json_of(tuning.after)).add("trials", tuning.trials);
+        for (const auto& [name, r] : measured)
+            cost.add(name, JsonLine().add("ms_per_step", r.ms_per_step).add("peak_bytes", r.memory.peak_total));
+        say(json.add("costs", cost).text());
+        return tuning.met ? 0 : 1;
+    }
+    say(fmt::format("gradients in {} against FP32, {} batch{}, {} modules, sets tried: {}", options.candidate.name(),
+                    a.batches, a.batches == 1 ? "" : "es", tuning.candidates, tuning.trials));
+    Table errors({"", "error", "cosine", "worst", "in"});
+    add_error(errors, options.candidate.name(), tuning.before);
+    if (!tuning.modules.empty()) add_error(errors, "tuned", tuning.after);
+    fmt::print("{}\n", errors.text("  "));
+    if (!tuning.met) {
+        say(paint(Colour::red,
+                  "no set of modules meets the target, not even all of them; try --as bf16, or `invar "
+                  "diagnose` to see why"));
+        return 1;
+    }
+    if (tuning.modules.empty())
+        say(paint(Colour::green, "the target holds as it is: no module needs FP32"));
+    else
+        fmt::print("{}\n", tuning.yaml());
+    if (!measured.empty()) {
+        Table table({"", "ms/step", "samples/s", "peak memory"});
+        for (const auto& [name, r] : measured)
+            table.row({name, fmt::format("{:.2f}", r.ms_per_step), human_rate(r.samples_per_s),
+                       human_bytes(double(r.memory.peak_total))});
+        fmt::print("{}\n", table.text("  "));
+    }
+    std::string command = "invar validate";
+    for (const std::string& word : a.words) command += " " + shell_word(word);
+    if (!tuning.modules.empty()) command += " " + shell_word("trainer.precision_overrides=" + tuning.overrides());
+    say(fmt::format("to validate it: {} --candidates {}", command, options.candidate.name()));
+    return 0;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+    CLI::App* command = app.add_subcommand("tune", "Find the fewest modules to keep in FP32");
+    auto arguments = std::make_shared<TuneArguments>();
+    TuneArguments& a = *arguments;
+    a.add_to(*command);
+    command->add_option("--as", a.as, "Precision to tune for: fp16 or bf16; the configuration's own, else fp16")
+        ->option_text("FORMAT");
+    command->add_option("--target", a.target.error, "Largest relative error of any module's gradient")
+        ->option_text("SHARE");
+    command->add_option("--cosine", a.target.cosine, "Least cosine between the gradients")->option_text("COSINE");
+    command->add_option("--batches", a.batches, "Batches to compare gradients on")->option_text("N");
+    command->add_option("--steps", a.steps, "Steps to time each way of running; 0: none")->option_text("N");
+    command->add_flag("--json", a.json, "Print one JSON object");
+    command->footer(example({"invar tune fashion_mnist", "invar tune fashion_mnist --as bf16 --target 0.05",
+                             "invar tune fashion_mnist init_from=weights.safetensors"}) +
+                    "\n\nExits with 1 where no set of modules meets the target. docs/TUNE.md tells how it searches.");
+    command->callback([arguments, &exit_code] { exit_code = tune_command(*arguments); });
+}
+
+}  // namespace invar

@@ -1,0 +1,198 @@
+#include "invar/report/diagnosis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "invar/report/heat_map.h"
+#include "invar/report/plot.h"
+#include "invar/report/style.h"
+#include "invar/safety/inspect.h"
+
+namespace invar {
+
+namespace {
+
+std::string e(std::string_view text) {
+    return html_escaped(text);
+}
+
+std::string title_of(const std::string& module) {
+    return module.empty() ? "(model)" : module;
+}
+
+std::string share(double value) {
+    if (value == 0) return "-";
+    return value < 0.0001 ? fmt::format("{:.1g}%", 100 * value) : fmt::format("{:.2f}%", 100 * value);
+}
+
+std::string number(double value) {
+    return value == 0 ? "-" : fmt::format("{:.2e}", value);
+}
+
+PassageRow row_of(const std::string& module, Direction direction, const Passage& passage, Dtype format) {
+    PassageRow row{title_of(module),
+                   std::string(name_of(direction)),
+                   number(passage.all.largest),
+                   number(passage.all.smallest),
+                   "-",
+                   "-",
+                   "-",
+                   "-"};
+    const Fate fate = fate_of(passage.low, 0, format);
+    if (fate.empty) return row;
+    row.overflow = share(fate.overflow), row.subnormal = share(fate.subnormal), row.vanish = share(fate.vanish);
+    row.head_room = fmt::format("{}", fate.head_room);
+    return row;
+}
+
+nlohmann::json passage_json(const Passage& passage, Dtype format) {
+    const Fate fate = fate_of(passage.low, 0, format);
+    nlohmann::json exponents = nlohmann::json::object();
+    for (std::size_t i = 0; i < passage.all.exponents.size(); ++i)
+        if (passage.all.exponents[i] > 0) exponents[std::to_string(int(i) - 127)] = passage.all.exponents[i];
+    return {{"values", passage.all.values},
+            {"largest", passage.all.largest},
+            {"smallest", passage.all.smallest},
+            {"zeros", passage.all.zeros},
+            {"in_format", passage.low.values},
+            {"overflow", fate.overflow},
+            {"subnormal", fate.subnormal},
+            {"vanish", fate.vanish},
+            {"head_room", fate.empty ? nlohmann::json() : nlohmann::json(fate.head_room)},
+            {"exponents", exponents}};
+}
+
+std::string table(const std::vector<PassageRow>& rows) {
+    std::string text =
+        "<div class=\"wide\"><table>\n<thead><tr><th>module</th><th>direction</th><th>largest</th><th>smallest</th>"
+        "<th>overflow</th><th>subnormal</th><th>vanish</th><th>head-room, bits</th></tr></thead>\n<tbody>\n";
+    const auto cell = [](const std::string& value) {
+        return fmt::format("<td{}>{}</td>", value == "-" ? "" : " class=\"poor\"", e(value));
+    };
+    for (const PassageRow& r : rows)
+        text += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td>{}<td>{}</td>{}<td>{}</td></tr>\n",
+                            e(r.module), r.direction, e(r.largest), e(r.smallest), cell(r.overflow), e(r.subnormal),
+                            cell(r.vanish), e(r.head_room));
+    return text + "</tbody></table></div>\n";
+}
+
+std::string heat(const Diagnosis& d, Direction direction) {
+    std::vector<HeatRow> rows;
+    for (const LayerPassages& layer : d.layers)
+        rows.push_back(
+            {title_of(layer.module), direction == Direction::forward ? &layer.forward.all : &layer.backward.all});
+    std::erase_if(rows, [](const HeatRow& row) { return row.tally->counted() == 0; });
+    if (direction == Direction::backward) std::reverse(rows.begin(), rows.end());
+    const std::string map = svg_heat_map(rows, d.format);
+    if (map.empty()) return "";
+    return fmt::format("<figure class=\"heatmap\"><figcaption>{}</figcaption>\n{}</figure>\n",
+                       direction == Direction::forward ? "Forward: share of values by power of two"
+                                                       : "Backward, before the loss is scaled",
+                       map);
+}
+
+std::string findings(const Diagnosis& d) {
+    if (d.healthy())
+        return "<p class=\"verdict\"><span class=\"badge pass\">healthy</span> nothing overflows, vanishes or "
+               "jumps</p>\n";
+    std::string text;
+    if (d.finding) text += fmt::format("<pre>{}</pre>\n", e(d.finding.text()));
+    for (const Concern& concern : d.concerns)
+        text += fmt::format("<p class=\"verdict\"><span class=\"badge marginal\">{}</span> {}{}</p>\n",
+                            concern.kind == Concern::Kind::spike ? "spike" : "underflow", e(concern.text),
+                            concern.remedy.empty() ? "" : fmt::format("; <code>{}</code>", e(concern.remedy)));
+    return text;
+}
+
+std::string updates_table(const Diagnosis& d) {
+    std::string rows;
+    for (const LostUpdates& u : d.updates)
+        rows +=
+            fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td></tr>\n", e(u.parameter), u.updates, share(u.share()));
+    return fmt::format(
+        "<div class=\"wide\"><table>\n<thead><tr><th>weight</th><th>updates</th><th>lost to "
+        "rounding</th></tr></thead>\n"
+        "<tbody>\n{}</tbody></table></div>\n",
+        rows);
+}
+
+}  // namespace
+
+std::vector<PassageRow> passage_rows(const Diagnosis& d) {
+    std::vector<PassageRow> rows;
+    for (const LayerPassages& layer : d.layers)
+        rows.push_back(row_of(layer.module, Direction::forward, layer.forward, d.format));
+    for (std::size_t i = d.layers.size(); i-- > 0;)
+        if (d.layers[i].ran_backward)
+            rows.push_back(row_of(d.layers[i].module, Direction::backward, d.layers[i].backward, d.format));
+    return rows;
+}
+
+std::string scale_sentence(const Diagnosis& d) {
+    const ScaleRange& s = d.scale;
+    if (!s.any_gradients)
+        return "no gradient is held in " + std::string(name_of(d.format)) + ": no loss scale is needed";
+    if (!s.exists())
+        return fmt::format(
+            "no loss scale serves all gradients: from 2^{} on under 0.1% vanish, beyond 2^{} some overflow; at 2^{}, "
+            "{:.2f}% vanish",
+            s.least, s.most, s.recommended, 100 * s.vanishing);
+    return fmt::format(
+        "loss scales from 2^{} to 2^{} keep all but 0.1% of the gradients from vanishing and none overflows; "
+        "recommended: 2^{} (scaler.init_scale={:g})",
+        s.least, s.most, s.recommended, std::exp2(s.recommended));
+}
+
+std::string json_diagnosis(const Diagnosis& d) {
+    nlohmann::json layers = nlohmann::json::array(), updates = nlohmann::json::array(),
+                   concerns = nlohmann::json::array();
+    for (const LayerPassages& layer : d.layers)
+        layers.push_back({{"module", layer.module},
+                          {"forward", passage_json(layer.forward, d.format)},
+                          {"backward", passage_json(layer.backward, d.format)}});
+    for (const LostUpdates& u : d.updates)
+        updates.push_back({{"parameter", u.parameter}, {"updates", u.updates}, {"lost", u.lost}});
+    for (const Concern& c : d.concerns)
+        concerns.push_back({{"kind", c.kind == Concern::Kind::spike ? "spike" : "underflow"},
+                            {"direction", name_of(c.direction)},
+                            {"module", c.module},
+                            {"step", c.step},
+                            {"in_data", c.in_data},
+                            {"text", c.text},
+                            {"remedy", c.remedy}});
+    nlohmann::json all = {{"format", name_of(d.format)},
+                          {"candidate", d.candidate},
+                          {"steps", d.steps},
+                          {"healthy", d.healthy()},
+                          {"layers", layers},
+                          {"scale",
+                           {{"exists", d.scale.any_gradients && d.scale.exists()},
+                            {"least_log2", d.scale.least},
+                            {"most_log2", d.scale.most},
+                            {"recommended_log2", d.scale.recommended},
+                            {"vanishing", d.scale.vanishing},
+                            {"drops", d.scale_drops},
+                            {"survived", d.scale_survived}}},
+                          {"updates", updates},
+                          {"finding", nlohmann::json::parse(d.finding.json().text())},
+                          {"concerns", concerns}};
+    return all.dump();
+}
+
+std::string html_diagnosis(const Diagnosis& d, const std::string& title) {
+    return fmt::format(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+        "content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n<style>{1}{2}</style>\n</head>\n<body>\n"
+        "<main>\n<h1>{0}</h1>\n<dl><div><dt>steps</dt><dd>{3}</dd></div><div><dt>held against</dt><dd>{4}</dd></div>"
+        "<div><dt>candidate</dt><dd>{5}</dd></div></dl>\n{6}<h2>Exponents</h2>\n{7}{8}<h2>By module</h2>\n{9}"
+        "<h2>Loss scale</h2>\n<p>{10}</p>\n<h2>Weights, were they kept in {4} "
+        "alone</h2>\n{11}</main>\n</body>\n</html>\n",
+        e(title), kReportStyle, kHeatStyle, d.steps, name_of(d.format), e(d.candidate), findings(d),
+        heat(d, Direction::forward), heat(d, Direction::backward), table(passage_rows(d)), e(scale_sentence(d)),
+        updates_table(d));
+}
+
+}  // namespace invar

@@ -1,0 +1,88 @@
+// `invar diagnose` and `invar tune` as people run them.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "invar/safety/failure.h"
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+using DiagnoseCommand = CliTest;
+
+TEST_F(DiagnoseCommand, ShowsEveryModuleInBothDirectionsAndAHealthyEnd) {
+    const Result result = invar(small({"--steps", "3", "--as", "fp16"}, {"diagnose"}));
+    ASSERT_EQ(result.code, 0) << result.err << result.out;
+    for (const char* part : {"forward", "backward", "head-room", "loss scales from 2^",
+                             "scaler.init_scale=", "nothing overflows", "heat maps: runs/run_diagnosis.html"})
+        EXPECT_TRUE(has(result.out, part)) << part << "\n" << result.out;
+    const std::string page = slurp(folder_ / "runs/run_diagnosis.html");
+    EXPECT_TRUE(has(page, "<svg") && has(page, "class=\"heat\"") && page.ends_with("</html>\n"));
+    EXPECT_FALSE(has(page, "http://") || has(page, "https://") || has(page, "<script")) << "it must open offline";
+}
+
+TEST_F(DiagnoseCommand, PrintsOneJsonObject) {
+    const Result result = invar(small({"--steps", "2", "--json"}, {"diagnose"}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto d = nlohmann::json::parse(result.out);
+    EXPECT_EQ(d.at("steps"), 2);
+    EXPECT_TRUE(d.at("healthy"));
+    EXPECT_FALSE(d.at("finding").at("found"));
+    EXPECT_GE(d.at("layers").size(), 3u);
+    EXPECT_TRUE(d.at("scale").at("exists"));
+    EXPECT_LE(d.at("scale").at("least_log2"), d.at("scale").at("recommended_log2"));
+}
+
+TEST_F(DiagnoseCommand, FitsANarrowTerminal) {
+    if (!lends_terminals()) GTEST_SKIP() << "no pseudo-terminal to be had";
+    const Result result = on_terminal(small({"--steps", "1"}, {"diagnose"}), 64);
+    ASSERT_EQ(result.code, 0) << result.out;
+    EXPECT_TRUE(has(result.out, "vanish"));
+    EXPECT_FALSE(has(result.out, "smallest")) << result.out;
+}
+
+TEST_F(DiagnoseCommand, BlamesARateThatNoPrecisionSurvives) {
+    const Result result = invar(
+        small({"--steps", "20", "optimizer=sgd", "optimizer.lr=1e30", "trainer.precision=16-mixed"}, {"diagnose"}));
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_TRUE(has(result.out, "first bad operation: ")) << result.out;
+    EXPECT_TRUE(has(result.out, "to blame: model; ")) << result.out;
+    EXPECT_TRUE(has(result.out, "remedy: optimizer.lr=1e+29")) << result.out;
+}
+
+TEST_F(DiagnoseCommand, ReplaysTheStepThatARunKept) {
+    ASSERT_EQ(invar(small({"--mixed_precision", "bf16"})).code, 0);
+    EXPECT_EQ(invar({"diagnose", "runs/run", "--steps", "1"}).code, 0) << "from its checkpoint";
+    const Config config = parse_config(slurp(folder_ / "runs/run/config.yaml"), "config.yaml");
+    ::invar::Setup setup(config);
+    setup.train_data->start_epoch(0);
+    const std::vector<Batch> group = {*setup.train_data->next()};
+    group[0].x.data<float>()[3 * 36 + 1] = NAN;
+    save_failure(failure_folder(folder_ / "runs/run"), setup, group, {7, 0, 7}, {1, 2}, 1.0, to_yaml(config));
+    const Result result = invar({"diagnose", "runs/run"});
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_TRUE(has(result.out, "step 7 replayed in bf16-mixed")) << result.out;
+    EXPECT_TRUE(has(result.out, "to blame: data; sample 3 of the batch")) << result.out;
+    EXPECT_TRUE(nlohmann::json::parse(invar({"diagnose", "runs/run", "--json"}).out).at("found"));
+}
+
+TEST_F(DiagnoseCommand, RefusesWhatMakesNoSense) {
+    EXPECT_EQ(invar(small({"--steps", "0"}, {"diagnose"})).code, 2);
+    EXPECT_TRUE(has(invar(small({"--as", "int8"}, {"diagnose"})).error(), "int8"));
+    EXPECT_EQ(invar(small({"--as", "e4m3"}, {"tune"})).code, 2);
+    EXPECT_EQ(invar(small({"--target", "0"}, {"tune"})).code, 2);
+}
+
+TEST_F(DiagnoseCommand, TuneSaysThatNothingNeedsToBeKeptAndHowToValidate) {
+    const Result result = invar(small({"--steps", "1", "--batches", "2"}, {"tune"}));
+    ASSERT_EQ(result.code, 0) << result.err << result.out;
+    EXPECT_TRUE(has(result.out, "no module needs FP32")) << result.out;
+    EXPECT_TRUE(has(result.out, "peak memory")) << result.out;
+    EXPECT_TRUE(has(result.out, "to validate it: invar validate data=synthetic")) << result.out;
+    const auto json = nlohmann::json::parse(invar(small({"--steps", "0", "--json"}, {"tune"})).out);
+    EXPECT_TRUE(json.at("met"));
+    EXPECT_GT(json.at("before").at("cosine"), 0.99);
+}
+
+}  // namespace
+}  // namespace invar::cli

@@ -1,0 +1,39 @@
+#include "invar/report/heat_map.h"
+
+#include <gtest/gtest.h>
+
+#include <span>
+
+namespace invar {
+namespace {
+
+Tally tally_of(const std::vector<float>& values) {
+    Tally tally(1);
+    const Dtype format = Dtype::f16;
+    tally_values(Dtype::f32, values.data(), values.size(), std::span(&format, 1), tally);
+    return tally;
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+    std::size_t n = 0;
+    for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+    return n;
+}
+
+TEST(HeatMap, HasACellForEachPowerOfTwoThatOccurs) {
+    const Tally a = tally_of({1.0f, 1.5f, 0.25f, 0.0f}), b = tally_of({0x1p-30f, 70000.0f});
+    const std::string svg = svg_heat_map({{"fc1", &a}, {"a<b", &b}}, Dtype::f16);
+    EXPECT_EQ(count(svg, "<rect"), 4u);
+    EXPECT_NE(svg.find(">fc1</text>"), svg.npos);
+    EXPECT_NE(svg.find("a&lt;b"), svg.npos);
+    for (const char* limit : {"vanishes", "subnormal", "overflows"}) EXPECT_NE(svg.find(limit), svg.npos) << limit;
+}
+
+TEST(HeatMap, IsEmptyWhereThereIsNothingButZeros) {
+    const Tally none = tally_of({0.0f, 0.0f});
+    EXPECT_EQ(svg_heat_map({{"fc1", &none}}, Dtype::f16), "");
+    EXPECT_EQ(svg_heat_map({}, Dtype::f16), "");
+}
+
+}  // namespace
+}  // namespace invar
