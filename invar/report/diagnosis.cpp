@@ -142,7 +142,7 @@ std::string scale_sentence(const Diagnosis& d) {
             s.least, s.most, s.recommended, 100 * s.vanishing);
     return fmt::format(
         "loss scales from 2^{} to 2^{} keep all but 0.1% of the gradients from vanishing and none overflows; "
-        "recommended: 2^{} (scaler.init_scale={:g})",
+        "recommended: 2^{} (scaler.init_scale={:.17g})",
         s.least, s.most, s.recommended, std::exp2(s.recommended));
 }
 

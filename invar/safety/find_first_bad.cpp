@@ -146,7 +146,7 @@ void Search::blame_scale() {
         "{}; "
         "a dynamic scaler finds this by itself and loses a step each time",
         good, scale_, name_of(f_.dtype));
-    set_remedy(fmt::format("scaler.init_scale={:g}", std::exp2(std::max(0, good - 1))), true);
+    set_remedy(fmt::format("scaler.init_scale={:.17g}", std::exp2(std::max(0, good - 1))), true);
 }
 
 bool Search::finite_with_module_in_fp32(const std::vector<std::string>& paths) {
