@@ -120,4 +120,8 @@ void ProgressLine::noted(const std::string& note) {
     lasting(paint(Colour::yellow, "note") + ": " + note);
 }
 
+void ProgressLine::alerted(const Alert& alert) {
+    lasting(paint(Colour::yellow, "alert") + ": " + alert.message);
+}
+
 }  // namespace invar

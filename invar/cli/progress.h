@@ -21,6 +21,7 @@ class ProgressLine : public Observer {
     void stepped(const StepMetrics& metrics) override;
     void validated(const ValidationMetrics& metrics) override;
     void noted(const std::string& note) override;
+    void alerted(const Alert& alert) override;
     // Takes the live line away; call it before printing something else.
     void finish() { line_.clear(); }
 

@@ -59,6 +59,15 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     Table table;
     const std::string skipped = summary.skipped > 0 ? fmt::format(" ({} skipped on overflow)", summary.skipped) : "";
     table.row({"steps", fmt::format("{}{}", summary.steps, skipped)});
+    if (summary.precisions.size() > 1) {
+        std::string spans = summary.precisions[0].precision;
+        for (std::size_t i = 1; i < summary.precisions.size(); ++i)
+            spans += fmt::format(", {} after step {}", summary.precisions[i].precision, summary.precisions[i].step);
+        table.row({"precision", spans});
+    }
+    for (const Recovery& r : summary.recoveries)
+        table.row({"recovery",
+                   fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason, r.back_to, r.to)});
     const bool trained = summary.samples_per_s > 0;  // a run that was finished already has nothing to tell of itself
     if (trained) table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
     if (summary.status == "finished" && (summary.val_loss != 0 || summary.val_accuracy != 0)) {

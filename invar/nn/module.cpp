@@ -8,6 +8,7 @@
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/nn/module_watch.h"
 #include "invar/ops/checkpoint.h"
 #include "invar/ops/to.h"
 
@@ -27,7 +28,22 @@ std::string listed(const std::vector<std::string>& names) {
     return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
 }
 
+const ModuleWatch::See*& watching() {
+    thread_local const ModuleWatch::See* see = nullptr;
+    return see;
+}
+
 }  // namespace
+
+ModuleWatch::ModuleWatch(See see) : see_(std::move(see)), previous_(watching()) {
+    watching() = &see_;
+}
+ModuleWatch::~ModuleWatch() {
+    watching() = previous_;
+}
+const ModuleWatch::See* ModuleWatch::current() {
+    return watching();
+}
 
 Tensor Module::operator()(const Tensor& x) {
     const ModuleScope scope(name_);
@@ -35,7 +51,10 @@ Tensor Module::operator()(const Tensor& x) {
     if (precision_) cast.emplace(*precision_);
     if (checkpointed_ && training_ && GradMode::recording())
         return ops::checkpoint([this](const Tensor& in) { return forward(in); }, x);
-    return forward(x);
+    Tensor result = forward(x);
+    if (const ModuleWatch::See* const see = watching(); see != nullptr && !parameters_.empty())
+        (*see)(ModuleScope::path(), result);
+    return result;
 }
 
 void Module::visit(const std::string& path, const std::function<void(const std::string&, Module&)>& f) {

@@ -20,7 +20,14 @@ bool can_be_scale(double scale) {
 
 }  // namespace
 
-GradScaler::GradScaler(const ScalerOptions& options, Device device) : spec_(options.spec) {
+GradScaler::GradScaler(const ScalerOptions& options, Device device) {
+    const PurposeScope purpose(Purpose::optimizer);
+    state_ = Tensor::empty({std::int64_t(sizeof(ScaleState) / sizeof(float))}, Dtype::f32, device);
+    configure(options);
+}
+
+void GradScaler::configure(const ScalerOptions& options) {
+    spec_ = options.spec;
     check<UsageError>(can_be_scale(options.init_scale), "scaler: the initial scale {} is not a positive FP32 number",
                       options.init_scale);
     if (spec_.dynamic) {
@@ -35,8 +42,7 @@ GradScaler::GradScaler(const ScalerOptions& options, Device device) : spec_(opti
                           "scaler: the scale's floor {} and ceiling {} are the wrong way round", spec_.min_scale,
                           spec_.max_scale);
     }
-    const PurposeScope purpose(Purpose::optimizer);
-    state_ = Tensor::empty({std::int64_t(sizeof(ScaleState) / sizeof(float))}, Dtype::f32, device);
+    forget_step();
     ScaleState state;
     state.scale = enabled() ? float(options.init_scale) : 1.0f;
     state.hysteresis_left = spec_.hysteresis;

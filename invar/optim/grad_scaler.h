@@ -35,6 +35,9 @@ class GradScaler {
     // As after update(), for a step that was given up half-way.
     void forget_step();
 
+    // Begins anew with other options, in the same place: what was recorded of it stays good.
+    void configure(const ScalerOptions& options);
+
     bool enabled() const { return spec_.enabled; }
     const ScalerSpec& spec() const { return spec_; }
     double get_scale() const { return enabled() ? double(state().scale) : 1.0; }

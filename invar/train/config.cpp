@@ -63,6 +63,20 @@ void check_scaler(const ScalerConfig& scaler, const Origins& origins) {
         scaler.init_scale, where(origins, "scaler.init_scale"), scaler.min_scale, scaler.max_scale);
 }
 
+// Without FP32 masters there is nothing that could be carried over exactly.
+void check_schedule(const TrainerConfig& trainer, const Origins& origins) {
+    for (const PrecisionChange& change : trainer.precision_schedule)
+        check<UsageError>(!change.precision.starts_with("16-true") && !change.precision.starts_with("bf16-true"),
+                          "trainer.precision_schedule.{} = {} ({}): keeps no FP32 weights, so that a run cannot change "
+                          "to it or from it without losing digits; use 16-mixed or bf16-mixed",
+                          change.key(), change.precision, where(origins, "trainer.precision_schedule"));
+    const std::string precision = Precision::parse(trainer.precision).name();
+    check<UsageError>(trainer.precision_schedule.empty() || !precision.ends_with("16-true"),
+                      "trainer.precision = {} ({}): keeps no FP32 weights, so that trainer.precision_schedule has "
+                      "nothing to carry over; use 16-mixed or bf16-mixed",
+                      precision, where(origins, "trainer.precision"));
+}
+
 void check_optimizer(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, const Origins& origins) {
     check<UsageError>(!optimizer.nesterov || (optimizer.name == "sgd" && optimizer.momentum > 0),
                       "optimizer.nesterov = true ({}): needs optimizer.name=sgd and optimizer.momentum above 0",
@@ -83,7 +97,13 @@ std::int64_t BatchCount::among(std::int64_t batches) const {
 }
 
 Precision TrainerConfig::resolved_precision() const {
-    const Precision plain = Precision::parse(precision);
+    const auto first = [](const PrecisionChange& change) { return change.at == 0; };
+    const auto found = std::find_if(precision_schedule.rbegin(), precision_schedule.rend(), first);
+    return at_level(found == precision_schedule.rend() ? precision : found->precision);
+}
+
+Precision TrainerConfig::at_level(const std::string& name) const {
+    const Precision plain = Precision::parse(name);
     return amp_level == "auto" ? plain : plain.with_level(Precision::parse_level(amp_level));
 }
 
@@ -92,8 +112,11 @@ void settle(Config& config, const Origins& origins) {
     settle_model(config.model, config.data, origins);
     check_scaler(config.scaler, origins);
     check_optimizer(config.optimizer, config.scheduler, origins);
+    check_schedule(config.trainer, origins);
     try {
         config.trainer.resolved_precision();
+        for (const PrecisionChange& change : config.trainer.precision_schedule)
+            config.trainer.at_level(change.precision);
     } catch (const UsageError& error) {
         fail<UsageError>("trainer.amp_level = {} ({}): {}", config.trainer.amp_level,
                          where(origins, "trainer.amp_level"), error.what());

@@ -30,10 +30,21 @@ struct BatchCount {
 // Module-name pattern and canonical precision name, in the order given; a later match wins.
 using PrecisionOverrides = std::vector<std::pair<std::string, std::string>>;
 
+// From a step on, or from the first step of an epoch: the canonical name of a precision.
+struct PrecisionChange {
+    bool is_epoch = false;
+    std::int64_t at = 0;
+    std::string precision;
+    std::string key() const { return std::to_string(at) + (is_epoch ? "e" : ""); }
+    bool operator==(const PrecisionChange&) const = default;
+};
+using PrecisionSchedule = std::vector<PrecisionChange>;
+
 struct TrainerConfig {
     std::string precision = "32-true";
     std::string amp_level = "auto";
     PrecisionOverrides precision_overrides;
+    PrecisionSchedule precision_schedule;
     double gradient_clip_val = 0.0;
     std::string gradient_clip_algorithm = "norm";
     std::int64_t accumulate_grad_batches = 1;
@@ -49,11 +60,14 @@ struct TrainerConfig {
     std::int64_t checkpoint_every_n_steps = 0;
     std::int64_t keep_checkpoints = 3;
     bool grad_ckpt = false;
+    std::string on_instability = "skip";
     std::string device = "auto";
     std::int64_t threads = 0;
 
-    // `precision` at `amp_level`.
+    // What the run begins with, at `amp_level`.
     Precision resolved_precision() const;
+    // A precision by name at `amp_level`.
+    Precision at_level(const std::string& name) const;
     bool operator==(const TrainerConfig&) const = default;
 };
 
@@ -77,6 +91,13 @@ struct ModelConfig {
     std::int64_t classes = 10;
     double dropout = -1.0;
     bool operator==(const ModelConfig&) const = default;
+};
+
+// What training minimises; validation always measures cross entropy.
+struct LossConfig {
+    std::string name = "cross_entropy";
+    double weight = 1.0;
+    bool operator==(const LossConfig&) const = default;
 };
 
 struct DataConfig {
@@ -119,6 +140,28 @@ struct SchedulerConfig {
     bool operator==(const SchedulerConfig&) const = default;
 };
 
+// What a run is watched for, and how often. 0 leaves a watch out.
+struct MonitorConfig {
+    bool enabled = true;
+    std::int64_t gradients_every_n_steps = 50;
+    std::int64_t parameters_every_n_steps = 500;
+    std::int64_t activations_every_n_steps = 200;
+    std::int64_t memory_every_n_steps = 50;
+    std::int64_t throughput_every_n_steps = 50;
+    double grad_norm_low = 1e-6;
+    double grad_norm_high = 100.0;
+    bool operator==(const MonitorConfig&) const = default;
+};
+
+// When a run counts as unstable, and how often it may be set right.
+struct StabilityConfig {
+    double z_score = 10.0;
+    std::int64_t window = 50;
+    std::int64_t streak = 25;
+    std::int64_t max_recoveries = 3;
+    bool operator==(const StabilityConfig&) const = default;
+};
+
 struct LoggerConfig {
     bool tensorboard = true;
     bool operator==(const LoggerConfig&) const = default;
@@ -132,9 +175,12 @@ struct Config {
     TrainerConfig trainer;
     ScalerConfig scaler;
     ModelConfig model;
+    LossConfig loss;
     DataConfig data;
     OptimizerConfig optimizer;
     SchedulerConfig scheduler;
+    MonitorConfig monitor;
+    StabilityConfig stability;
     LoggerConfig logger;
     bool operator==(const Config&) const = default;
 };

@@ -74,7 +74,7 @@ class Section {
         field.allowed = rule.allowed;
         field.help = help;
         field.aliases = std::move(aliases);
-        field.is_map = std::is_same_v<T, PrecisionOverrides>;
+        field.is_map = std::is_same_v<T, PrecisionOverrides> || std::is_same_v<T, PrecisionSchedule>;
         field.set = [=, access = access_](Config& config, const Setting& setting) {
             const bool to_default = setting.value.kind == YamlNode::Kind::null && setting.entry.empty();
             if (to_default) {
@@ -117,6 +117,8 @@ std::vector<Field> make_fields() {
             {"amp_opt_level", "trainer.amp_opt_level"})
         .row("precision_overrides", &T::precision_overrides, precision(),
              "Precision of single modules by name pattern, such as {fc2: 32-true}; a later match wins.")
+        .row("precision_schedule", &T::precision_schedule, precision(),
+             "Precision from a step on, or from an epoch on, such as {0: 32-true, 1e: bf16-mixed, 500: 16-mixed}.")
         .row("gradient_clip_val", &T::gradient_clip_val, at_least(0), "Clip gradients at this; 0 does not clip.",
              {"policy.max_grad_norm", "max_grad_norm"})
         .row("gradient_clip_algorithm", &T::gradient_clip_algorithm, one_of({"norm", "value"}),
@@ -142,6 +144,9 @@ std::vector<Field> make_fields() {
              "Steps between checkpoints; 0 makes one at the end of each epoch.")
         .row("keep_checkpoints", &T::keep_checkpoints, at_least(1), "Newest checkpoints to keep.")
         .row("grad_ckpt", &T::grad_ckpt, any(), "Recompute activations in backward instead of keeping them.")
+        .row("on_instability", &T::on_instability, one_of({"stop", "skip", "recover"}),
+             "skip leaves steps with NaN or Inf out and goes on; stop ends the run with a diagnosis; recover goes back "
+             "to the last checkpoint and on in a safer precision.")
         .row("device", &T::device, device(), "Where to run.")
         .row("threads", &T::threads, within(0, 4096), "CPU threads; 0 for one a core.");
 
@@ -172,6 +177,13 @@ std::vector<Field> make_fields() {
         .row("dropout", &M::dropout,
              custom("from 0 to below 1, or -1", [](double v) { return v == -1 || (v >= 0 && v < 1); }),
              "Dropout probability everywhere; -1 for the model's own, 0 turns all off.");
+
+    using F = LossConfig;
+    Section(
+        fields, "loss", [](auto& c) -> auto& { return c.loss; })
+        .row("name", &F::name, one_of({"cross_entropy", "exp"}),
+             "What is minimised; exp is the mean of the sums whose logarithm cross_entropy is, and overflows.")
+        .row("weight", &F::weight, above(0), "Factor on the loss, as where it is one of several.");
 
     using D = DataConfig;
     Section(
@@ -214,6 +226,32 @@ std::vector<Field> make_fields() {
         .row("pct_start", &L::pct_start, within(0, 1), "one_cycle: share of the steps spent rising.")
         .row("div_factor", &L::div_factor, at_least(1), "one_cycle: starts at lr / div_factor.")
         .row("final_div_factor", &L::final_div_factor, at_least(1), "one_cycle: ends at its start / final_div_factor.");
+
+    using W = MonitorConfig;
+    Section(
+        fields, "monitor", [](auto& c) -> auto& { return c.monitor; })
+        .row("enabled", &W::enabled, any(), "Watch the run and raise alerts; false leaves out all of it.")
+        .row("gradients_every_n_steps", &W::gradients_every_n_steps, at_least(0),
+             "Steps between looks at the gradient norm of each module; 0 for none.")
+        .row("parameters_every_n_steps", &W::parameters_every_n_steps, at_least(0),
+             "Steps between searches of the weights for NaN and Inf; 0 for none.")
+        .row("activations_every_n_steps", &W::activations_every_n_steps, at_least(0),
+             "Steps between looks at the largest activation of each module; 0 for none.")
+        .row("memory_every_n_steps", &W::memory_every_n_steps, at_least(0),
+             "Steps between records of the memory in use; 0 for none.")
+        .row("throughput_every_n_steps", &W::throughput_every_n_steps, at_least(0),
+             "Steps between records of the time a step takes; 0 for none.")
+        .row("grad_norm_low", &W::grad_norm_low, at_least(0), "A gradient norm below this raises an alert.")
+        .row("grad_norm_high", &W::grad_norm_high, above(0), "A gradient norm above this raises an alert.");
+
+    using B = StabilityConfig;
+    Section(
+        fields, "stability", [](auto& c) -> auto& { return c.stability; })
+        .row("z_score", &B::z_score, above(0),
+             "A loss or gradient norm so many standard deviations above its last values is a spike.")
+        .row("window", &B::window, within(2, 10000), "How many last values that are.")
+        .row("streak", &B::streak, at_least(1), "So many skipped steps in a row are one too many.")
+        .row("max_recoveries", &B::max_recoveries, at_least(0), "Recoveries before the run is given up.");
 
     using G = LoggerConfig;
     Section(

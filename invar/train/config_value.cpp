@@ -193,6 +193,19 @@ void read_value(const Setting& setting, const Rule& rule, PrecisionOverrides& ou
     }
 }
 
+void read_value(const Setting& setting, const Rule& rule, PrecisionSchedule& out) {
+    const bool is_epoch = setting.entry.ends_with('e');
+    const std::optional<std::int64_t> at =
+        parse_number<std::int64_t>(std::string_view(setting.entry).substr(0, setting.entry.size() - is_epoch));
+    check<UsageError>(at && *at >= 0 && *at <= 1'000'000'000'000,
+                      "{}: must be a map from a step, such as 500, or an epoch, such as 1e, to a precision",
+                      setting.str());
+    const auto same = [&](const PrecisionChange& change) { return change.at == *at && change.is_epoch == is_epoch; };
+    std::erase_if(out, same);
+    if (setting.value.kind == YamlNode::Kind::null) return;
+    out.push_back({is_epoch, *at, text_from(setting, rule, setting.value)});
+}
+
 std::string print_value(bool value) {
     return value ? "true" : "false";
 }
@@ -222,6 +235,13 @@ std::string print_value(const PrecisionOverrides& value) {
     std::vector<std::string> pairs;
     for (const auto& [pattern, precision] : value)
         pairs.push_back(fmt::format("{}: {}", quote_yaml(pattern), quote_yaml(precision)));
+    return fmt::format("{{{}}}", fmt::join(pairs, ", "));
+}
+
+std::string print_value(const PrecisionSchedule& value) {
+    std::vector<std::string> pairs;
+    for (const PrecisionChange& change : value)
+        pairs.push_back(fmt::format("{}: {}", change.key(), quote_yaml(change.precision)));
     return fmt::format("{{{}}}", fmt::join(pairs, ", "));
 }
 

@@ -46,6 +46,7 @@ void read_value(const Setting& setting, const Rule& rule, std::vector<std::int64
 void read_value(const Setting& setting, const Rule& rule, std::array<double, 2>& out);
 void read_value(const Setting& setting, const Rule& rule, BatchCount& out);
 void read_value(const Setting& setting, const Rule& rule, PrecisionOverrides& out);  // one entry
+void read_value(const Setting& setting, const Rule& rule, PrecisionSchedule& out);   // one entry
 
 std::string print_value(bool value);
 std::string print_value(std::int64_t value);
@@ -55,6 +56,7 @@ std::string print_value(const std::vector<std::int64_t>& value);
 std::string print_value(const std::array<double, 2>& value);
 std::string print_value(const BatchCount& value);
 std::string print_value(const PrecisionOverrides& value);
+std::string print_value(const PrecisionSchedule& value);
 
 inline std::string type_name(bool) {
     return "true or false";
@@ -78,6 +80,9 @@ inline std::string type_name(const BatchCount&) {
     return "batches or share";
 }
 inline std::string type_name(const PrecisionOverrides&) {
+    return "map";
+}
+inline std::string type_name(const PrecisionSchedule&) {
     return "map";
 }
 

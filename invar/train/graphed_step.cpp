@@ -42,6 +42,8 @@ struct GraphedStep::Constants {
           schedule(setup.optimizer->schedule()),
           scaler(setup.scaler->spec()),
           clip(setup.clip),
+          precision(setup.precision),
+          weights(setup.optimizer->store().flat().weights),
           shadow(setup.optimizer->store().flat().shadow),
           training(setup.model->training()),
           seed(default_generator().state().seed) {}
@@ -49,7 +51,8 @@ struct GraphedStep::Constants {
     ScheduleSpec schedule;
     ScalerSpec scaler;
     ClipSpec clip;
-    const void* shadow;
+    Precision precision;
+    const void *weights, *shadow;
     bool training;
     std::uint64_t seed;
     bool operator==(const Constants&) const = default;
@@ -85,7 +88,7 @@ bool GraphedStep::settled(std::span<const Batch> group) const {
 
 Tensor GraphedStep::run(std::span<const Batch> group) {
     return training_step(*setup_.model, *setup_.optimizer, *setup_.scaler, setup_.precision, setup_.clip, group,
-                         reports_);
+                         reports_, setup_.loss);
 }
 
 Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {

@@ -8,13 +8,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Lines after `step` were written by the part of the run that is about to be repeated; so is the validation at it.
+// Lines after `step` were written by the part of the run that is about to be repeated; so is the validation at it. The
+// recoveries that led back to it are known to the checkpoint.
 void drop_lines_after(const fs::path& path, std::int64_t step) {
     if (!fs::exists(path)) return;
     std::string kept;
     for (const nlohmann::json& line : read_jsonl(path))
         if (const std::int64_t at = line.value("step", std::int64_t(0));
-            at < step || (at == step && !line.contains("val_loss")))
+            at < step || (at == step && !line.contains("val_loss") && !line.contains("recovery")))
             kept += line.dump() + "\n";
     write_file_atomically(path, kept);
 }
@@ -30,11 +31,9 @@ RunFolder::RunFolder(fs::path path, const Config& config, std::optional<std::int
     : path_(prepared(path)),
       lock_(path_),
       checkpoints_(prepared(checkpoints_of(path_)), int(config.trainer.keep_checkpoints)),
-      metrics_([&] {
-          if (resumed_at) drop_lines_after(path_ / "metrics.jsonl", *resumed_at);
-          return path_ / "metrics.jsonl";
-      }()),
       events_(config.logger.tensorboard ? std::make_unique<EventFile>(path_, resumed_at) : nullptr) {
+    if (resumed_at) drop_lines_after(path_ / "metrics.jsonl", *resumed_at);
+    metrics_.emplace(path_ / "metrics.jsonl");
     write_file_atomically(config_of(path_), to_yaml(config));
 }
 
@@ -63,12 +62,13 @@ void RunFolder::log(const StepMetrics& m) {
         .add("loss", float(m.loss))
         .add("lr", m.lr)
         .add("grad_norm", float(m.grad_norm));
-    line.add("scale", m.scale)
+    line.add("precision", m.precision)
+        .add("scale", m.scale)
         .add("growth_tracker", m.growth_tracker)
         .add("skipped", m.skipped)
         .add("skipped_now", m.skipped_now);
     line.add("samples_per_s", m.samples_per_s).add("memory", memory_line(m.memory.peak, m.memory.peak_total));
-    metrics_.write(line);
+    metrics_->write(line);
     if (!events_) return;
     events_->scalar("train/loss", m.step, m.loss);
     events_->scalar("train/lr", m.step, m.lr);
@@ -80,11 +80,62 @@ void RunFolder::log(const StepMetrics& m) {
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
-    metrics_.write(
+    metrics_->write(
         JsonLine().add("step", m.step).add("epoch", m.epoch).add("val_loss", m.loss).add("val_accuracy", m.accuracy));
     if (!events_) return;
     events_->scalar("val/loss", m.step, m.loss);
     events_->scalar("val/accuracy", m.step, m.accuracy);
+}
+
+void RunFolder::log(const MonitorMetrics& m) {
+    JsonLine line;
+    line.add("step", m.step).add("epoch", m.epoch);
+    const auto by_module = [&](const char* key, const char* tag, const auto& values) {
+        if (values.empty()) return;
+        JsonLine all;
+        for (const auto& [module, value] : values) {
+            all.add(module, float(value));
+            if (events_) events_->scalar(fmt::format("{}/{}", tag, module), m.step, value);
+        }
+        line.add(key, all);
+    };
+    by_module("grad_norms", "grad_norm", m.grad_norms);
+    by_module("activations", "activation", m.activations);
+    if (m.memory) line.add("live_memory", memory_line(m.memory->live, m.memory->live_total));
+    if (m.step_ms) line.add("step_ms", *m.step_ms).add("samples_per_s", *m.samples_per_s);
+    metrics_->write(line);
+    if (!events_) return;
+    if (m.memory) events_->scalar("memory/live_bytes", m.step, double(m.memory->live_total));
+    if (m.step_ms) events_->scalar("speed/step_ms", m.step, *m.step_ms);
+}
+
+void RunFolder::log(const Alert& a) {
+    JsonLine line;
+    line.add("step", a.step).add("epoch", a.epoch).add("alert", a.kind);
+    if (!a.where.empty()) line.add("where", a.where);
+    metrics_->write(line.add("value", float(a.value)).add("message", a.message));
+    const std::string tag = "alerts/" + a.kind + (a.where.empty() ? "" : "/" + a.where);
+    if (events_) events_->scalar(tag, a.step, a.value);
+}
+
+void RunFolder::log(const Recovery& r, std::int64_t epoch) {
+    metrics_->write(JsonLine()
+                        .add("step", r.back_to)
+                        .add("epoch", epoch)
+                        .add("recovery", r.reason)
+                        .add("failed_at", r.failed_at)
+                        .add("from", r.from)
+                        .add("to", r.to));
+    if (events_) events_->scalar("alerts/recovery", r.back_to, double(r.failed_at));
+}
+
+void RunFolder::rewind(std::int64_t step) {
+    metrics_.reset();
+    drop_lines_after(path_ / "metrics.jsonl", step);
+    metrics_.emplace(path_ / "metrics.jsonl");
+    if (!events_) return;
+    events_->flush();
+    events_ = std::make_unique<EventFile>(path_, step);
 }
 
 void RunFolder::write_summary(const JsonLine& summary) const {
@@ -92,7 +143,7 @@ void RunFolder::write_summary(const JsonLine& summary) const {
 }
 
 void RunFolder::flush() {
-    metrics_.sync();
+    metrics_->sync();
     if (events_) events_->flush();
 }
 

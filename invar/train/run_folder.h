@@ -9,6 +9,7 @@
 #include "invar/io/checkpoint.h"
 #include "invar/io/events.h"
 #include "invar/io/jsonl.h"
+#include "invar/train/alerts.h"
 #include "invar/train/config.h"
 
 namespace invar {
@@ -21,6 +22,7 @@ struct StepMetrics {
     double loss = 0.0;
     double lr = 0.0;
     double grad_norm = 0.0;
+    std::string precision;
     double scale = 1.0;
     std::int64_t growth_tracker = 0;
     bool skipped_now = false;
@@ -36,6 +38,24 @@ struct ValidationMetrics {
     double accuracy = 0.0;
 };
 
+// What the monitors measured at a step; what was not due is absent.
+struct MonitorMetrics {
+    std::int64_t step = 0;
+    std::int64_t epoch = 0;
+    std::vector<std::pair<std::string, double>> grad_norms;   // by module
+    std::vector<std::pair<std::string, double>> activations;  // the largest magnitude, by module
+    std::optional<MemoryStats> memory;
+    std::optional<double> step_ms, samples_per_s;  // since the last such record
+};
+
+// A run that had become unstable and was set right: it went back to an earlier step and on in a safer precision.
+struct Recovery {
+    std::int64_t failed_at = 0;  // the step that showed it
+    std::int64_t back_to = 0;    // the step of the checkpoint
+    std::string from, to;        // precisions
+    std::string reason;
+};
+
 class RunFolder {
   public:
     // A new run: output_dir/exp_name, or exp_name_2, _3, ... where that is taken.
@@ -47,6 +67,12 @@ class RunFolder {
     const CheckpointFolder& checkpoints() const { return checkpoints_; }
     void log(const StepMetrics& metrics);
     void log(const ValidationMetrics& metrics);
+    void log(const MonitorMetrics& metrics);
+    void log(const Alert& alert);
+    void log(const Recovery& recovery, std::int64_t epoch);
+    // Takes back what was logged after this step, the validation at it and recoveries included: it is about to be
+    // repeated.
+    void rewind(std::int64_t step);
     void write_summary(const JsonLine& summary) const;
     void flush();
 
@@ -58,7 +84,7 @@ class RunFolder {
     std::filesystem::path path_;
     FolderLock lock_;
     CheckpointFolder checkpoints_;
-    JsonlFile metrics_;
+    std::optional<JsonlFile> metrics_;
     std::unique_ptr<EventFile> events_;
 };
 

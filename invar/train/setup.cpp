@@ -13,10 +13,10 @@ namespace {
 // Dropout draws from a sequence of its own, so that it does not depend on how the weights came to be.
 constexpr std::uint64_t kDropoutStream = 0x9e3779b97f4a7c15u;
 
-ScalerOptions scaler_options(const ScalerConfig& c, bool enabled) {
+ScalerOptions scaler_options(const ScalerConfig& c, const Precision& precision) {
     ScalerOptions options;
     options.init_scale = c.init_scale;
-    options.spec.enabled = enabled;
+    options.spec.enabled = c.enabled && precision.needs_scaler();
     options.spec.dynamic = c.dynamic;
     options.spec.growth_factor = float(c.growth_factor);
     options.spec.backoff_factor = float(c.backoff_factor);
@@ -130,6 +130,8 @@ Setup::Setup(const Config& config)
     : precision(config.trainer.resolved_precision()),
       device(resolve_device(config.trainer.device)),
       clip(clip_spec(config.trainer)),
+      loss(config.loss),
+      scaling(config.scaler),
       accumulate(config.trainer.accumulate_grad_batches) {
     precision.require(device);
     set_threads(int(config.trainer.threads));
@@ -142,12 +144,27 @@ Setup::Setup(const Config& config)
     model->to(device);
     optimizer =
         std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
-    scaler = std::make_unique<GradScaler>(
-        scaler_options(config.scaler, config.scaler.enabled && precision.needs_scaler()), device);
+    scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
     total_steps = steps_per_epoch * config.trainer.max_epochs;
     if (config.trainer.max_steps >= 0) total_steps = std::min(total_steps, config.trainer.max_steps);
     optimizer->set_schedule(schedule_spec(config.scheduler, config.optimizer.lr, total_steps));
+}
+
+void Setup::set_precision(const Precision& wanted) {
+    wanted.require(device);
+    precision = wanted;
+    const StoreOptions options = StoreOptions::for_precision(wanted);
+    if (options.weights == optimizer->store().weights().dtype()) {
+        optimizer->store().set_shadow(options.shadow);
+    } else {  // from weights of 16 bits alone to FP32 ones: they move to a new store
+        auto moved = std::make_unique<Optimizer>(*model, optimizer->groups().front(), options);
+        moved->set_schedule(optimizer->schedule());
+        moved->set_state(optimizer->state());
+        moved->load_state_dict(optimizer->state_dict());
+        optimizer = std::move(moved);
+    }
+    scaler->configure(scaler_options(scaling, wanted));
 }
 
 }  // namespace invar

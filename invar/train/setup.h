@@ -19,6 +19,8 @@ std::unique_ptr<Module> make_initial_model(const Config& config);
 // What a run trains with. Made once; lives until the run ends.
 struct Setup {
     explicit Setup(const Config& config);
+    // Goes on in another precision: weights and moments stay as they are, the scaler begins anew.
+    void set_precision(const Precision& wanted);
 
     Precision precision;
     Device device;
@@ -28,6 +30,8 @@ struct Setup {
     std::unique_ptr<Loader> train_data;
     std::unique_ptr<Loader> test_data;
     ClipSpec clip;
+    LossConfig loss;
+    ScalerConfig scaling;
     std::int64_t accumulate = 1;
     std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
     std::int64_t total_steps = 0;

@@ -7,8 +7,21 @@
 
 namespace invar {
 
+Tensor training_loss(const LossConfig& loss, const Tensor& logits, const Tensor& target) {
+    Tensor mean;
+    if (loss.name == "exp") {
+        // The sum over the classes of exp(logit - logit of the target): what cross_entropy takes the logarithm of.
+        const Tensor margins = logits - ops::gather(logits, -1, ops::unsqueeze(target, -1));
+        mean = ops::mean(ops::sum(ops::exp(margins), {-1}));
+    } else {
+        mean = ops::cross_entropy(logits, target);
+    }
+    return loss.weight == 1.0 ? mean : mean * loss.weight;
+}
+
 Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, const Precision& precision,
-                     const ClipSpec& clip, std::span<const Batch> group, const ReportSlots& reports) {
+                     const ClipSpec& clip, std::span<const Batch> group, const ReportSlots& reports,
+                     const LossConfig& criterion) {
     const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);  // backward too
     std::int64_t samples = 0;
     for (const Batch& batch : group) samples += batch.size;
@@ -19,7 +32,7 @@ Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, co
         Tensor loss;
         {
             const Autocast cast(precision);
-            loss = ops::cross_entropy(model(batch.x), batch.y);
+            loss = training_loss(criterion, model(batch.x), batch.y);
         }
         // Each batch counts by its size: the gradient is that of one large batch, also when the last one is smaller.
         if (group.size() > 1) loss = loss * (double(batch.size) / double(samples));

@@ -11,9 +11,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// After so many steps in a row without one finite gradient nothing will get better by itself.
-constexpr std::int64_t kHopeless = 100;
-
 JsonLine summary_line(const Config& config, const RunSummary& s, const Device& device) {
     JsonLine line;
     line.add("exp_name", config.exp_name)
@@ -24,11 +21,22 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     line.add("epochs", s.epochs)
         .add("steps", s.steps)
         .add("skipped_steps", s.skipped)
+        .add("alerts", s.alerts)
         .add("final_scale", s.final_scale);
     line.add("train_loss", s.train_loss).add("val_loss", s.val_loss).add("val_accuracy", s.val_accuracy);
     line.add("train_seconds", s.train_seconds)
         .add("samples_per_s", s.samples_per_s)
         .add("max_grad_norm", s.max_grad_norm);
+    JsonLine precisions;
+    for (const PrecisionSpan& span : s.precisions) precisions.add(std::to_string(span.step), span.precision);
+    line.add("precision_by_step", precisions).add("recoveries", std::int64_t(s.recoveries.size()));
+    for (const Recovery& r : s.recoveries)
+        line.add(fmt::format("recovery_{}", &r - s.recoveries.data() + 1), JsonLine()
+                                                                               .add("failed_at", r.failed_at)
+                                                                               .add("back_to", r.back_to)
+                                                                               .add("from", r.from)
+                                                                               .add("to", r.to)
+                                                                               .add("reason", r.reason));
     line.add("all_finite", s.all_finite).add("peak_bytes", memory_line(s.memory.peak, s.memory.peak_total));
     return line;
 }
@@ -36,7 +44,14 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
 }  // namespace
 
 Trainer::Trainer(Config config, std::optional<fs::path> resume)
-    : config_(std::move(config)), config_yaml_(to_yaml(config_)), setup_(config_), reports_(setup_.device) {
+    : config_(std::move(config)),
+      config_yaml_(to_yaml(config_)),
+      setup_(config_),
+      reports_(setup_.device),
+      monitor_(config_.monitor, setup_),
+      stability_(config_.stability),
+      plan_(config_.trainer, setup_.steps_per_epoch) {
+    summary_.precisions = {{0, setup_.precision.name()}};
     if (resume) resume_from(*resume);
 }
 
@@ -46,7 +61,7 @@ void Trainer::resume_from(const fs::path& folder) {
     notes_ = latest.notes;
     if (latest) {
         try {
-            progress_ = restore_snapshot(setup_, load_checkpoint(latest.path));
+            restore(load_checkpoint(latest.path));
         } catch (const Error& error) {
             fail("{}: {}", latest.path.string(), error.what());
         }
@@ -56,28 +71,39 @@ void Trainer::resume_from(const fs::path& folder) {
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
     folder_.emplace(RunFolder::reopen(folder, config_, progress_.step));
+    for (const Recovery& recovery : summary_.recoveries)
+        if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
 }
 
 RunSummary Trainer::run(Observer& observer) {
     stop_requested_ = false;
     if (!folder_) folder_.emplace(RunFolder::create(config_));
     summary_.folder = folder_->path();
-    summary_.precision = setup_.precision.name();
     reset_peak_memory(setup_.device);
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
     step_.emplace(setup_, config_.trainer.cuda_graph, reports_.slots(),
                   [&](const std::string& note) { observer.noted(note); });
+    if (config_.trainer.on_instability == "recover" && progress_.step == 0) save(observer);  // somewhere to go back to
     if (validation_due()) validate(observer);  // resumed from a checkpoint whose validation may not have been reached
 
-    while (progress_.step < setup_.total_steps && !stop_requested_) train_epoch(observer);
+    while (progress_.step < setup_.total_steps && !stop_requested_) {
+        train_epoch(observer);
+        if (unstable_ || progress_.step >= setup_.total_steps || stop_requested_) hear_out(observer);
+        if (unstable_) recover(observer);
+    }
 
-    hear_out(observer);
     const bool finished = progress_.step >= setup_.total_steps;
     summary_.memory = memory_stats(setup_.device);
     save(observer);
     if (finished) validate(observer);
-    summary_.status = finished ? "finished" : "interrupted";
+    write_summary(finished ? "finished" : "interrupted");
+    return summary_;
+}
+
+void Trainer::write_summary(const std::string& status, const std::string& failure) {
+    summary_.status = status;
+    summary_.precision = setup_.precision.name();
     summary_.steps = progress_.step;
     summary_.epochs = progress_.epoch;
     summary_.skipped = setup_.optimizer->state().skipped;
@@ -86,9 +112,10 @@ RunSummary Trainer::run(Observer& observer) {
     summary_.samples_per_s = summary_.train_seconds > 0 ? double(trained_samples_) / summary_.train_seconds : 0.0;
     summary_.all_finite =
         summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
-    folder_->write_summary(summary_line(config_, summary_, setup_.device));
+    JsonLine line = summary_line(config_, summary_, setup_.device);
+    if (!failure.empty()) line.add("failure", failure);
+    folder_->write_summary(line);
     folder_->flush();
-    return summary_;
 }
 
 void Trainer::train_epoch(Observer& observer) {
@@ -96,6 +123,8 @@ void Trainer::train_epoch(Observer& observer) {
     setup_.model->train();
     data.start_epoch(progress_.epoch, progress_.batch);
     while (progress_.step < setup_.total_steps && !stop_requested_) {
+        follow_plan(observer);
+        if (unstable_) return;
         clock_.start();
         std::vector<Batch> group;
         std::int64_t samples = 0;
@@ -110,10 +139,13 @@ void Trainer::train_epoch(Observer& observer) {
         if (given_.size() == reports_.room()) hear(reports_.wait(), observer);
         (*step_)(group);
         ++progress_.step;
+        monitor_.look(progress_.step, progress_.epoch, group);
         progress_.batch = data.position();
         given_.push_back({progress_.step, progress_.epoch, samples});
         observer.ticked(progress_, setup_.total_steps);
+        if (diagnosis_) last_ = group;
         while (const std::optional<StepReport> report = reports_.poll()) hear(*report, observer);
+        if (unstable_) return;
 
         const bool epoch_ended = progress_.batch >= data.batches_per_epoch();
         if (epoch_ended) ++progress_.epoch, progress_.batch = 0;
@@ -122,6 +154,20 @@ void Trainer::train_epoch(Observer& observer) {
         if (validation_due()) validate(observer);
         if (epoch_ended) return;
     }
+}
+
+// Changes the precision where the schedule says so. Just before a step, so that what is saved and validated after one
+// belongs to the precision that it was made in.
+void Trainer::follow_plan(Observer& observer) {
+    const Precision wanted = plan_.at(progress_.step);
+    if (wanted == setup_.precision) return;
+    hear_out(observer);
+    if (unstable_) return;
+    observer.noted(
+        fmt::format("from step {} on in {} instead of {}", progress_.step + 1, wanted.name(), setup_.precision.name()));
+    setup_.set_precision(wanted);
+    scale_ = setup_.scaler->get_scale();
+    summary_.precisions.push_back({progress_.step, wanted.name()});
 }
 
 // Where the run stands says it all, so that a resumed run validates where the other one did. The last one is run()'s.
@@ -133,17 +179,31 @@ bool Trainer::validation_due() const {
 }
 
 // What the oldest step that was still out has to say: on the CPU at once, on a GPU some steps later.
-void Trainer::hear(const StepReport& report, Observer& observer) {
+void Trainer::hear(StepReport report, Observer& observer) {
     const Given given = given_.front();
     given_.pop_front();
+    if (unstable_) return;  // what came after it counts for nothing
+    if (!setup_.scaler->enabled()) report.scale = {};
     samples_ += given.samples;
     trained_samples_ += given.samples;
+    const double now = clock_.seconds();
+    log_step(given, report, now, observer);
+    const HeardStep heard{given.step, given.epoch, given.samples, now, given_.empty(), report};
+    tell(monitor_.heard(heard), observer);
+    if (const std::optional<Instability> found = stability_.judge(heard))
+        react(*found, observer);
+    else
+        for (const char* kind : Stability::kKinds) monitor_.alerts().clear(kind);
+}
+
+void Trainer::log_step(const Given& given, const StepReport& report, double now, Observer& observer) {
     const StepState& step = report.step;
     const std::int64_t every = config_.trainer.log_every_n_steps;
-    const bool last = given.step == setup_.total_steps;
-    // A skipped step always has its line: nobody should have to guess which ones did not count.
-    if (!last && given.step != 1 && !step.skip && (every <= 0 || given.step % every != 0)) return;
-    const double now = clock_.seconds();
+    const bool due = given.step == 1 || given.step == setup_.total_steps || (every > 0 && given.step % every == 0);
+    const bool scale_moved = scale_ != 0.0 && scale_ != double(report.scale.scale);
+    scale_ = report.scale.scale;
+    // A skipped step always has its line, and a new scale: nobody should have to guess which ones did not count.
+    if (!due && !step.skip && !scale_moved) return;
     StepMetrics m;
     m.step = given.step;
     m.total_steps = setup_.total_steps;
@@ -151,6 +211,7 @@ void Trainer::hear(const StepReport& report, Observer& observer) {
     m.loss = report.loss;
     m.lr = double(setup_.optimizer->groups()[0].lr) * double(step.lr_factor);
     m.grad_norm = step.grad_norm;
+    m.precision = setup_.precision.name();
     m.scale = report.scale.scale;
     m.growth_tracker = report.scale.growth_tracker;
     m.skipped_now = step.skip;
@@ -163,35 +224,27 @@ void Trainer::hear(const StepReport& report, Observer& observer) {
     summary_.train_loss = m.loss;
     if (std::isfinite(m.grad_norm)) summary_.max_grad_norm = std::max(summary_.max_grad_norm, m.grad_norm);
     summary_.all_finite = summary_.all_finite && std::isfinite(m.loss);
-    if (m.skipped_now)
-        observer.noted(fmt::format("step {} skipped: its gradients overflowed; loss scale now {:g}", m.step, m.scale));
-    if (step.skipped_in_a_row >= kHopeless) give_up(given.step, report);
 }
 
 // Until every step has been heard of: before anything that shows or keeps where the run stands.
 void Trainer::hear_out(Observer& observer) {
     while (!given_.empty()) hear(reports_.wait(), observer);
+    tell(monitor_.settle(), observer);
     clock_.stop();
 }
 
-void Trainer::give_up(std::int64_t step, const StepReport& report) {
-    std::string culprit = "none";
-    for (const Parameter* parameter : setup_.optimizer->store().parameters()) {
-        if (kernels_for(setup_.device).all_finite(parameter->value.grad().view())) continue;
-        culprit = parameter->name;
-        break;
+void Trainer::tell(const Findings& findings, Observer& observer) {
+    for (const MonitorMetrics& metrics : findings.metrics) folder_->log(metrics);
+    for (const Alert& alert : findings.alerts) {
+        ++summary_.alerts;
+        folder_->log(alert);
+        observer.alerted(alert);
     }
-    folder_->flush();
-    fail(
-        "training stopped at step {}: {} steps in a row had NaN or Inf gradients (loss {:g}, scale {:g}, first bad "
-        "gradient: {}); the "
-        "weights are those of the last good step. Try trainer.precision=bf16-mixed, a lower optimizer.lr or "
-        "trainer.gradient_clip_val=1",
-        step, report.step.skipped_in_a_row, report.loss, report.scale.scale, culprit);
 }
 
 void Trainer::validate(Observer& observer) {
     hear_out(observer);
+    if (unstable_) return;
     const Evaluation result = evaluate(*setup_.model, *setup_.test_data, setup_.precision);
     summary_.val_loss = result.loss;
     summary_.val_accuracy = result.accuracy;
@@ -203,8 +256,11 @@ void Trainer::validate(Observer& observer) {
 void Trainer::save(Observer& observer) {
     if (saved_at_ == progress_.step) return;
     hear_out(observer);
+    if (unstable_) return;                           // every checkpoint is a good one
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
-    folder_->checkpoints().save(progress_.step, take_snapshot(setup_, progress_, config_yaml_));
+    Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
+    checkpoint.state["watch"] = watch_state();
+    folder_->checkpoints().save(progress_.step, checkpoint);
     saved_at_ = progress_.step;
 }
 

@@ -8,10 +8,13 @@
 #include <optional>
 
 #include "invar/train/graphed_step.h"
+#include "invar/train/monitor.h"
+#include "invar/train/precision_plan.h"
 #include "invar/train/reports.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
+#include "invar/train/stability.h"
 #include "invar/train/stopwatch.h"
 
 namespace invar {
@@ -26,14 +29,22 @@ class Observer {
     virtual void stepped(const StepMetrics&) {}  // after every logged one, when the device has reported it
     virtual void validated(const ValidationMetrics&) {}
     virtual void noted(const std::string&) {}  // one line worth showing
+    virtual void alerted(const Alert& alert) { noted(alert.message); }
+};
+
+// From this step on, counted from 0.
+struct PrecisionSpan {
+    std::int64_t step = 0;
+    std::string precision;
 };
 
 struct RunSummary {
     std::filesystem::path folder;
-    std::string precision;
-    std::string status;  // "finished" or "interrupted"
+    std::string precision;  // at the end
+    std::string status;     // "finished", "interrupted" or "unstable"
     std::int64_t steps = 0;
     std::int64_t skipped = 0;
+    std::int64_t alerts = 0;
     std::int64_t epochs = 0;
     double final_scale = 1.0;
     double train_loss = 0.0;
@@ -42,6 +53,8 @@ struct RunSummary {
     double train_seconds = 0.0;  // without validation and checkpoints
     double samples_per_s = 0.0;
     double max_grad_norm = 0.0;
+    std::vector<PrecisionSpan> precisions;
+    std::vector<Recovery> recoveries;
     MemoryStats memory;
     bool all_finite = true;  // every logged loss, and the weights at the end
 };
@@ -55,27 +68,47 @@ class Trainer {
     static void request_stop() { stop_requested_ = true; }
     Setup& setup() { return setup_; }
 
-  private:
-    void resume_from(const std::filesystem::path& folder);
-    void train_epoch(Observer& observer);
-    void hear(const StepReport& report, Observer& observer);
-    void hear_out(Observer& observer);
-    bool validation_due() const;
-    void validate(Observer& observer);
-    void save(Observer& observer);
-    [[noreturn]] void give_up(std::int64_t step, const StepReport& report);
+    // Asked when the run has become unstable, before anything is changed: more about why, in a sentence or two. `last`
+    // are the batches that the device was given last.
+    using Diagnosis = std::function<std::string(Setup&, std::span<const Batch> last, const Instability&)>;
+    void set_diagnosis(Diagnosis diagnosis) { diagnosis_ = std::move(diagnosis); }
 
+  private:
     // A step that the device was given and has not reported yet.
     struct Given {
         std::int64_t step, epoch, samples;
     };
+
+    void resume_from(const std::filesystem::path& folder);
+    void restore(const Checkpoint& checkpoint, const std::optional<Recovery>& added = {});
+    nlohmann::json watch_state() const;  // what a checkpoint holds beside the snapshot
+    void follow_plan(Observer& observer);
+    void train_epoch(Observer& observer);
+    void hear(StepReport report, Observer& observer);
+    void log_step(const Given& given, const StepReport& report, double now, Observer& observer);
+    void hear_out(Observer& observer);
+    void tell(const Findings& findings, Observer& observer);
+    bool validation_due() const;
+    void validate(Observer& observer);
+    void save(Observer& observer);
+    void write_summary(const std::string& status, const std::string& failure = "");
+    void react(const Instability& found, Observer& observer);
+    void recover(Observer& observer);
+    std::string diagnose(const Instability& found);
+    [[noreturn]] void give_up(const Instability& found, const std::string& because);
 
     Config config_;
     std::string config_yaml_;
     Setup setup_;
     Reports reports_;
     std::optional<GraphedStep> step_;
-    Progress progress_;  // of what was given
+    Monitor monitor_;
+    Stability stability_;
+    PrecisionPlan plan_;
+    Diagnosis diagnosis_;
+    std::vector<Batch> last_;
+    std::optional<Instability> unstable_;  // until it is dealt with
+    Progress progress_;                    // of what was given
     std::deque<Given> given_;
     std::optional<RunFolder> folder_;
     std::vector<std::string> notes_;
@@ -83,6 +116,7 @@ class Trainer {
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
     std::int64_t trained_samples_ = 0;
+    double scale_ = 0.0;  // after the last step that was heard of; 0: not known
     // since the last logged step
     double logged_at_ = 0.0;
     std::int64_t samples_ = 0;

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* kOutput = "INVAR_TEST_DYING_RUN";      // where the run of this process belongs
 constexpr const char* kFileLimit = "INVAR_TEST_FILE_LIMIT";  // no file may become larger
 constexpr const char* kEpochs = "INVAR_TEST_EPOCHS";
+constexpr const char* kRecovers = "INVAR_TEST_RECOVERS";  // the run becomes unstable at its hundredth step
 constexpr int kIoError = 42, kOtherError = 43;
 
 Config dying_config(const fs::path& output) {
@@ -33,6 +34,12 @@ Config dying_config(const fs::path& output) {
     config.trainer.limit_val_batches = BatchCount::of(1);
     config.scaler.init_scale = 0x1p24;
     config.scaler.growth_interval = 20;
+    if (std::getenv(kRecovers)) {
+        config.trainer.precision = "32-true";
+        config.trainer.precision_schedule = {{false, 99, "16-mixed"}};
+        config.trainer.on_instability = "recover";
+        config.data.std = 1e-7;  // beyond FP16, not beyond BF16
+    }
     return config;
 }
 
@@ -149,6 +156,41 @@ TEST(Dying, ByKillNineAtAnyMomentLosesNothing) {
     EXPECT_GE(kills, 6) << "the runs ended before they could be killed";
     ASSERT_EQ(Child(scratch.path()).wait(), 0);
     expect_same_end(run, undisturbed.folder);
+}
+
+// Once more from shortly before the instability, killed at any moment while it is found and set right.
+TEST(Dying, DuringARecoveryLosesNothing) {
+    ::setenv(kRecovers, "1", 1);
+    ::unsetenv(kEpochs);
+    const ScratchFolder scratch;
+    const Undisturbed undisturbed(scratch.path());
+    const auto summary = nlohmann::json::parse(file_bytes(undisturbed.folder / "summary.json"));
+    EXPECT_EQ(summary.at("recoveries"), 1);
+    EXPECT_EQ(summary.at("precision"), "bf16-mixed");
+    const fs::path run = scratch.path() / "run", before = scratch.path() / "before";
+    ::setenv(kEpochs, "19", 1);
+    ASSERT_EQ(Child(scratch.path()).wait(), 0);
+    ::unsetenv(kEpochs);
+    fs::rename(run, before);
+    std::mt19937 random(std::random_device{}());
+    int kills = 0, undecided = 0, decided = 0;
+    for (int attempt = 0; attempt < 12; ++attempt) {
+        fs::remove_all(run);
+        fs::copy(before, run, fs::copy_options::recursive);
+        Child child(scratch.path());
+        // Step 96 is written soon after it has started; then the recovery is a few milliseconds away.
+        while (child.running() && !fs::exists(run / "checkpoints" / "step_00000096.safetensors")) ::usleep(200);
+        ::usleep(useconds_t(random() % 12000));
+        child.kill();
+        kills += child.killed();
+        const Checkpoint latest = load_checkpoint(CheckpointFolder(run / "checkpoints", 3).latest().path);
+        (latest.state.at("watch").at("recoveries").empty() ? undecided : decided) += 1;
+        ASSERT_EQ(Child(scratch.path()).wait(), 0);
+        expect_same_end(run, undisturbed.folder);
+        EXPECT_EQ(nlohmann::json::parse(file_bytes(run / "summary.json")).at("precision"), "bf16-mixed");
+    }
+    EXPECT_GE(kills, 6) << undecided << " killed before it was decided, " << decided << " after";
+    ::unsetenv(kRecovers);
 }
 
 TEST(Dying, OfAFullDiskIsAnErrorAndKeepsEarlierCheckpoints) {

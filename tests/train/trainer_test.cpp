@@ -25,8 +25,7 @@ RunSummary train(const Config& config, std::optional<fs::path> resume = {}) {
 std::vector<std::string> lines_of(const fs::path& run) {
     std::vector<std::string> lines;
     for (nlohmann::json line : read_jsonl(run / "metrics.jsonl")) {
-        line.erase("samples_per_s");
-        line.erase("memory");
+        for (const char* key : {"samples_per_s", "memory", "live_memory", "step_ms"}) line.erase(key);
         lines.push_back(line.dump());
     }
     return lines;

@@ -1,0 +1,78 @@
+// Monitor: watches a run without holding it up. Every step's report is judged as it comes; at intervals the device is
+// also asked for the gradients, weights and activations of each module, and answers when it gets there.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "invar/train/alerts.h"
+#include "invar/train/run_folder.h"
+#include "invar/train/setup.h"
+#include "invar/train/tensor_stats.h"
+
+namespace invar {
+
+// A step that the device has reported.
+struct HeardStep {
+    std::int64_t step = 0, epoch = 0, samples = 0;
+    double seconds = 0.0;  // of training so far
+    bool newest = false;   // the device was given nothing since: the gradients are still this step's
+    StepReport report;
+};
+
+// What there is to tell, in order.
+struct Findings {
+    std::vector<Alert> alerts;
+    std::vector<MonitorMetrics> metrics;
+};
+
+class Monitor {
+  public:
+    Monitor(const MonitorConfig& config, Setup& setup);
+    ~Monitor();
+
+    // After a step was given to the device: asks for what is due.
+    void look(std::int64_t step, std::int64_t epoch, std::span<const Batch> group);
+    // The report of a step, in order.
+    Findings heard(const HeardStep& step);
+    // What is still owed, when all steps have been heard of; waits for it.
+    Findings settle();
+
+    // The run went back: what was asked for is of steps that do not count.
+    void forget();
+
+    Alerts& alerts() { return alerts_; }
+    const Alerts& alerts() const { return alerts_; }
+
+  private:
+    struct Look;
+    bool due(std::int64_t step, std::int64_t every) const { return config_.enabled && every > 0 && step % every == 0; }
+    void look_at_gradients();
+    void look_at_parameters();
+    void look_at_activations(const Tensor& x);
+    void judge_report(const HeardStep& step, Findings& findings);
+    void collect(Findings& findings);
+    void collect_gradients(Findings& findings);
+    void collect_parameters(Findings& findings);
+    void collect_activations(Findings& findings);
+    void alert(Findings& findings, bool raised, const std::string& kind, const std::string& where, double value,
+               const std::function<std::string()>& message);
+    std::string bad_gradients();
+    MonitorMetrics& metrics(Findings& findings) const;
+
+    MonitorConfig config_;
+    Setup& setup_;
+    Alerts alerts_;
+    std::vector<std::string> module_of_;  // of each parameter
+    TensorStats gradients_, parameters_;
+    std::optional<TensorStats> activations_;
+    std::vector<std::string> activation_names_;
+    std::unique_ptr<Look> pending_;
+    std::int64_t step_ = 0, epoch_ = 0;  // of what is being judged
+    int small_ = 0;                      // steps in a row with a gradient norm below the threshold
+    double seconds_before_ = 0.0;        // at the last record of throughput
+    std::int64_t steps_since_ = 0, samples_since_ = 0;
+};
+
+}  // namespace invar

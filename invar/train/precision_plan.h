@@ -1,0 +1,33 @@
+// PrecisionPlan: which precision each step of a run is trained in. It follows trainer.precision_schedule; a recovery
+// makes everything from there on at least as safe as what it changed to.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "invar/train/config.h"
+
+namespace invar {
+
+class PrecisionPlan {
+  public:
+    PrecisionPlan(const TrainerConfig& config, std::int64_t steps_per_epoch);
+
+    // Of the step that comes after `done` of them.
+    Precision at(std::int64_t done) const;
+    // The next rung of the ladder that ends in FP32; nothing on the last one.
+    std::optional<Precision> safer_than(const Precision& precision) const;
+    // From now on nothing less safe than this.
+    void hold_at(const std::string& precision);
+
+  private:
+    struct Change {
+        std::int64_t step;
+        Precision precision;
+    };
+    TrainerConfig config_;
+    std::vector<Change> changes_;  // by step
+    std::optional<Precision> held_;
+};
+
+}  // namespace invar
