@@ -165,7 +165,7 @@ int compare_command(const CompareArguments& a) {
                               comparison_context(comparison, words_of(a), arms[0].runs.front().config));
     if (!a.json)
         say(fmt::format("{} ({} is better), {} baseline and {} candidate run{}", comparison.metric,
-                        comparison.direction == Direction::higher ? "higher" : "lower", comparison.baseline.runs.size(),
+                        comparison.direction == Better::higher ? "higher" : "lower", comparison.baseline.runs.size(),
                         comparison.candidates.front().runs.size(),
                         comparison.candidates.front().runs.size() == 1 ? "" : "s"));
     return show_verdict(comparison, files, a.json);

@@ -9,6 +9,7 @@
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/report/text.h"
+#include "invar/safety/record_failure.h"
 #include "invar/safety/validated.h"
 
 namespace invar {
@@ -100,6 +101,12 @@ int train(TrainArguments& arguments) {
         say(amp_lines(trainer.setup()));
         say(run_lines(trainer.setup(), config));
     }
+    trainer.set_diagnosis(
+        [yaml = to_yaml(config)](Setup& setup, const fs::path& run, const Trainer::LastStep& last, const Instability&) {
+            const Finding finding = record_failure(run, setup, last.group, last.progress, last.rng, last.scale, yaml);
+            return (finding ? one_line(finding) + "; " : std::string()) + "more: invar diagnose " +
+                   shell_word(run.string());
+        });
     ProgressLine progress("", quiet);
     const RunSummary summary = trainer.run(progress);
     progress.finish();

@@ -118,7 +118,7 @@ int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonL
         say(json_of(c, c.baseline, true).text());
         for (const Arm& arm : c.candidates) say(json_of(c, arm, false).text());
         more.add("verdict", name_of(c.verdict)).add("reason", c.reason).add("metric", c.metric);
-        more.add("better", c.direction == Direction::higher ? "higher" : "lower");
+        more.add("better", c.direction == Better::higher ? "higher" : "lower");
         if (!files.markdown.empty())
             more.add("report", files.markdown.string())
                 .add("report_html", files.html.string())

@@ -99,7 +99,7 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     };
     const auto duration = [](double seconds) { return report_duration(seconds); };
     add(c.metric, base.metric, arm.metric, known,
-        sign_of(base.metric, arm.metric, c.direction == Direction::lower, c.limits.margin));
+        sign_of(base.metric, arm.metric, c.direction == Better::lower, c.limits.margin));
     if (!rows.empty()) rows.back().change += " " + std::string(name_of(arm.verdict));
     if (c.metric != "val_loss") add("val_loss", base.val_loss, arm.val_loss, known);
     add("Training loss", base.train_loss, arm.train_loss, known);

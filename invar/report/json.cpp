@@ -86,7 +86,7 @@ std::string json_report(const Comparison& c, const ReportContext& context) {
                  {"verdict", name_of(c.verdict)},
                  {"reason", c.reason},
                  {"metric", c.metric},
-                 {"better", c.direction == Direction::higher ? "higher" : "lower"},
+                 {"better", c.direction == Better::higher ? "higher" : "lower"},
                  {"margin", c.limits.margin},
                  {"harm", c.limits.harm},
                  {"level", c.limits.level}};

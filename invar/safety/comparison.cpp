@@ -47,15 +47,15 @@ bool Arm::all_finite() const {
     return std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return run.not_finite.empty(); });
 }
 
-RunRecord record_of(const RunLog& log, const std::string& metric, Direction direction, Take take) {
+RunRecord record_of(const RunLog& log, const std::string& metric, Better direction, Take take) {
     RunRecord run;
     run.name = log.source;
     run.metric_curve = log.at(metric);
     const std::vector<double>& values = run.metric_curve.y;
     run.metric = values.back();
     if (take == Take::best && std::isfinite(run.metric))
-        run.metric = direction == Direction::higher ? *std::max_element(values.begin(), values.end())
-                                                    : *std::min_element(values.begin(), values.end());
+        run.metric = direction == Better::higher ? *std::max_element(values.begin(), values.end())
+                                                 : *std::min_element(values.begin(), values.end());
     run.loss = curve_of(log, loss_names());
     run.scale = curve_of(log, scale_names());
     run.grad_norm = curve_of(log, gradient_norm_names());
@@ -126,7 +126,7 @@ void compare(Arm& arm, const Comparison& comparison) {
     arm.verdict = arm.equivalence.verdict;
     arm.reason = arm.equivalence.reason;
     if (!arm.failed() && arm.verdict == Verdict::fail && arm.equivalence.difference != 0) {
-        const bool better = (arm.equivalence.difference > 0) == (comparison.direction == Direction::higher);
+        const bool better = (arm.equivalence.difference > 0) == (comparison.direction == Better::higher);
         if (better) arm.reason += "; it is better, but precision alone should not change it so much";
     }
     for (const RunRecord& run : arm.runs)

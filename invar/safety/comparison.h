@@ -72,7 +72,7 @@ struct Arm {
 
 struct Comparison {
     std::string metric;
-    Direction direction = Direction::higher;
+    Better direction = Better::higher;
     Limits limits;
     Arm baseline;
     std::vector<Arm> candidates;
@@ -89,7 +89,7 @@ void decide(Comparison& comparison);
 
 enum class Take { last, best };  // which value of its curve stands for a run
 // What a log has to say about `metric`, which must be one of its series.
-RunRecord record_of(const RunLog& log, const std::string& metric, Direction direction, Take take);
+RunRecord record_of(const RunLog& log, const std::string& metric, Better direction, Take take);
 
 // The runs a user may mean by a path: a log file, a run folder (ours, Lightning's, or any that holds metrics.jsonl,
 // metrics.csv or log_history in trainer_state.json), or a folder that holds several of these, in the order of their
@@ -105,6 +105,6 @@ struct FoundRun {
     std::filesystem::path config;  // our own config.yaml; empty where there is none
 };
 FoundRun read_run(const std::filesystem::path& path);
-RunRecord record_of(const FoundRun& run, const std::string& metric, Direction direction, Take take);
+RunRecord record_of(const FoundRun& run, const std::string& metric, Better direction, Take take);
 
 }  // namespace invar

@@ -63,13 +63,13 @@ int rank(const std::string& raw) {
 
 }  // namespace
 
-Direction direction_of(const std::string& metric) {
-    return holds_any(plain(metric), kLossLike) ? Direction::lower : Direction::higher;
+Better direction_of(const std::string& metric) {
+    return holds_any(plain(metric), kLossLike) ? Better::lower : Better::higher;
 }
 
-Direction parse_direction(const std::string& text) {
-    if (text == "higher") return Direction::higher;
-    if (text == "lower") return Direction::lower;
+Better parse_direction(const std::string& text) {
+    if (text == "higher") return Better::higher;
+    if (text == "lower") return Better::lower;
     fail<UsageError>("--better {}: must be higher or lower", text.substr(0, 80));
 }
 

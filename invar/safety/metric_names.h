@@ -8,9 +8,9 @@
 
 namespace invar {
 
-enum class Direction { higher, lower };  // is better
-Direction direction_of(const std::string& metric);
-Direction parse_direction(const std::string& text);  // "higher" or "lower"; throws UsageError
+enum class Better { higher, lower };
+Better direction_of(const std::string& metric);
+Better parse_direction(const std::string& text);  // "higher" or "lower"; throws UsageError
 
 // The name in `names` that `wanted` means: itself, one that differs in case or in the separators / _ . - alone, or the
 // only one that ends in it ("hmean" for "val/hmean"). Nothing where there is none.

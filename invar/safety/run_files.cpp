@@ -164,7 +164,7 @@ FoundRun read_run(const fs::path& path) {
     return run;
 }
 
-RunRecord record_of(const FoundRun& found, const std::string& metric, Direction direction, Take take) {
+RunRecord record_of(const FoundRun& found, const std::string& metric, Better direction, Take take) {
     RunRecord run = record_of(found.log, metric, direction, take);
     run.precision = found.precision;
     run.seed = found.seed;

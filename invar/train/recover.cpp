@@ -115,7 +115,7 @@ std::string Trainer::diagnose(const Instability& found) {
         text = "first bad gradient: " + parameter->name;
         break;
     }
-    const std::string more = diagnosis_ ? diagnosis_(setup_, last_, found) : "";
+    const std::string more = diagnosis_ ? diagnosis_(setup_, folder_->path(), last_, found) : "";
     return text + (text.empty() || more.empty() ? "" : "; ") + more;
 }
 

@@ -16,10 +16,13 @@ constexpr double kOfMean = 0.05, kOfFirst = 0.01;
 // Norms of single batches may well differ by half from one another.
 constexpr double kOfNorm = 0.4;
 constexpr int kInARow = 3;
+// How much worse than the run's first value a single one must be: a loss twice as large, a norm sixteen times.
+constexpr double kTwice = 1.0, kSixteenTimes = 2.77;
 
 }  // namespace
 
-std::optional<double> Stability::Window::spike(double value, double least_deviation, const StabilityConfig& config) {
+std::optional<double> Stability::Window::spike(double value, double least_deviation, double leap,
+                                               const StabilityConfig& config) {
     if (!first) first = value;
     double distance = 0.0;
     if (std::int64_t(values.size()) == config.window) {
@@ -31,7 +34,7 @@ std::optional<double> Stability::Window::spike(double value, double least_deviat
     }
     const bool is_above = distance > config.z_score;
     above = is_above ? above + 1 : 0;
-    const bool is_spike = is_above && (value > *first || above >= kInARow);
+    const bool is_spike = is_above && (value > *first + leap || above >= kInARow);
     if (is_above && !is_spike) return std::nullopt;  // one hard batch is not what the next is measured by
     values.push_back(value);
     while (std::int64_t(values.size()) > config.window) values.pop_front();
@@ -55,8 +58,8 @@ std::optional<Instability> Stability::judge(const HeardStep& heard) {
 
     const double norm = std::log(std::max(double(report.step.grad_norm), 1e-30));
     const double first = std::fabs(losses_.first.value_or(report.loss));
-    const std::optional<double> loss_spike = losses_.spike(report.loss, kOfFirst * first, config_);
-    const std::optional<double> norm_spike = norms_.spike(norm, kOfNorm, config_);
+    const std::optional<double> loss_spike = losses_.spike(report.loss, kOfFirst * first, kTwice * first, config_);
+    const std::optional<double> norm_spike = norms_.spike(norm, kOfNorm, kSixteenTimes, config_);
     if (loss_spike)
         return found("loss_spike", fmt::format("the loss {:.4g} is {:.1f} standard deviations above the last {}",
                                                report.loss, *loss_spike, config_.window));

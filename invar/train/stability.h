@@ -30,11 +30,11 @@ class Stability {
     void restore(const nlohmann::json& state);
 
   private:
-    // The last values of a healthy run. One value far above them is a spike where it is worse than the first value of
-    // all; less than that may be a hard batch, and takes three in a row.
+    // The last values of a healthy run. One value far above them is a spike where it is also worse than the first value
+    // of all by `leap`; less than that may be a hard batch, and takes three in a row.
     struct Window {
         // How far above in standard deviations where this is a spike; otherwise nothing.
-        std::optional<double> spike(double value, double least_deviation, const StabilityConfig& config);
+        std::optional<double> spike(double value, double least_deviation, double leap, const StabilityConfig& config);
         std::deque<double> values;
         std::optional<double> first;
         int above = 0;

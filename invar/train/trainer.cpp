@@ -137,13 +137,16 @@ void Trainer::train_epoch(Observer& observer) {
         if (group.empty()) break;
 
         if (given_.size() == reports_.room()) hear(reports_.wait(), observer);
+        if (diagnosis_) {
+            if (scale_ == 0.0) scale_ = setup_.scaler->get_scale();
+            last_ = {group, progress_, default_generator().state(), scale_};
+        }
         (*step_)(group);
         ++progress_.step;
         monitor_.look(progress_.step, progress_.epoch, group);
         progress_.batch = data.position();
         given_.push_back({progress_.step, progress_.epoch, samples});
         observer.ticked(progress_, setup_.total_steps);
-        if (diagnosis_) last_ = group;
         while (const std::optional<StepReport> report = reports_.poll()) hear(*report, observer);
         if (unstable_) return;
 

@@ -68,9 +68,17 @@ class Trainer {
     static void request_stop() { stop_requested_ = true; }
     Setup& setup() { return setup_; }
 
-    // Asked when the run has become unstable, before anything is changed: more about why, in a sentence or two. `last`
-    // are the batches that the device was given last.
-    using Diagnosis = std::function<std::string(Setup&, std::span<const Batch> last, const Instability&)>;
+    // The step that the device was given last, and how things stood before it.
+    struct LastStep {
+        std::vector<Batch> group;
+        Progress progress;
+        RngState rng;
+        double scale = 1.0;
+    };
+    // Asked when the run has become unstable, before anything is changed: more about why, in a sentence or two. `run`
+    // is its folder.
+    using Diagnosis =
+        std::function<std::string(Setup&, const std::filesystem::path& run, const LastStep&, const Instability&)>;
     void set_diagnosis(Diagnosis diagnosis) { diagnosis_ = std::move(diagnosis); }
 
   private:
@@ -106,7 +114,7 @@ class Trainer {
     Stability stability_;
     PrecisionPlan plan_;
     Diagnosis diagnosis_;
-    std::vector<Batch> last_;
+    LastStep last_;
     std::optional<Instability> unstable_;  // until it is dealt with
     Progress progress_;                    // of what was given
     std::deque<Given> given_;

@@ -50,6 +50,18 @@ TEST_F(DiagnoseCommand, BlamesARateThatNoPrecisionSurvives) {
     EXPECT_TRUE(has(result.out, "remedy: optimizer.lr=1e+29")) << result.out;
 }
 
+TEST_F(DiagnoseCommand, ExplainsARunThatBreaksAndReplaysItAfterwards) {
+    const Result broken = invar(small({"optimizer=sgd", "optimizer.lr=1e30", "trainer.precision=bf16-mixed",
+                                       "trainer.on_instability=stop", "trainer.max_epochs=4"}));
+    EXPECT_EQ(broken.code, 1) << broken.out;
+    EXPECT_TRUE(has(broken.err, " to blame")) << broken.err;
+    EXPECT_TRUE(has(broken.err, "more: invar diagnose runs/run")) << broken.err;
+    ASSERT_TRUE(has_failure(folder_ / "runs/run"));
+    const Result again = invar({"diagnose", "runs/run"});
+    EXPECT_EQ(again.code, 1) << again.err;
+    EXPECT_TRUE(has(again.out, "first bad operation: ")) << again.out;
+}
+
 TEST_F(DiagnoseCommand, ReplaysTheStepThatARunKept) {
     ASSERT_EQ(invar(small({"--mixed_precision", "bf16"})).code, 0);
     EXPECT_EQ(invar({"diagnose", "runs/run", "--steps", "1"}).code, 0) << "from its checkpoint";

@@ -78,7 +78,7 @@ TEST(ReadRun, TakesPrecisionSeedAndFiguresFromTheSummary) {
            "{\"precision\":\"16-mixed\",\"seed\":7,\"steps\":2,\"epochs\":1,\"skipped_steps\":1,\"train_seconds\":3.5,"
            "\"samples_per_s\":18.0,\"all_finite\":true,\"peak_bytes\":{\"weights\":100,\"total\":300}}\n");
     put_in(scratch / "r/config.yaml", "seed: 3\n");
-    const RunRecord run = record_of(read_run(scratch / "r"), "val_accuracy", Direction::higher, Take::last);
+    const RunRecord run = record_of(read_run(scratch / "r"), "val_accuracy", Better::higher, Take::last);
     EXPECT_EQ(run.precision, "16-mixed");
     EXPECT_EQ(run.seed, 7);
     EXPECT_EQ(run.metric, 0.8);
@@ -112,9 +112,9 @@ TEST(ReadRun, FindsTheSeedWhereLightningAndPeoplePutIt) {
 
 TEST(ReadRun, TakesTheLastOrTheBestValue) {
     const RunLog log = parse_log("step,val_acc,val_loss\n1,0.7,0.5\n2,0.9,0.3\n3,0.8,0.4\n", "f");
-    EXPECT_EQ(record_of(log, "val_acc", Direction::higher, Take::last).metric, 0.8);
-    EXPECT_EQ(record_of(log, "val_acc", Direction::higher, Take::best).metric, 0.9);
-    EXPECT_EQ(record_of(log, "val_loss", Direction::lower, Take::best).metric, 0.3);
+    EXPECT_EQ(record_of(log, "val_acc", Better::higher, Take::last).metric, 0.8);
+    EXPECT_EQ(record_of(log, "val_acc", Better::higher, Take::best).metric, 0.9);
+    EXPECT_EQ(record_of(log, "val_loss", Better::lower, Take::best).metric, 0.3);
 }
 
 TEST(Decide, JudgesOneRunByThresholdsAndSeveralByTests) {
@@ -155,7 +155,7 @@ TEST(Decide, CallsAGainByItsNameAndStillADifference) {
     decide(c);
     EXPECT_EQ(c.verdict, Verdict::fail);
     EXPECT_TRUE(has(c.reason, "it is better")) << c.reason;
-    c.direction = Direction::lower;
+    c.direction = Better::lower;
     decide(c);
     EXPECT_FALSE(has(c.reason, "it is better")) << c.reason;
 }

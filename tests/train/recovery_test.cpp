@@ -218,11 +218,13 @@ TEST(Recovery, EndsWithADiagnosisWhereNoPrecisionHelps) {
     Stopper observer;
     Trainer trainer(config);
     std::vector<std::string> asked;
-    trainer.set_diagnosis([&](invar::Setup&, std::span<const Batch> last, const Instability& found) {
-        EXPECT_FALSE(last.empty());
-        asked.push_back(found.kind);
-        return std::string("the learning rate is a mountain");
-    });
+    trainer.set_diagnosis(
+        [&](invar::Setup&, const std::filesystem::path& run, const Trainer::LastStep& last, const Instability& found) {
+            EXPECT_EQ(run, scratch.path() / "run");
+            EXPECT_FALSE(last.group.empty());
+            asked.push_back(found.kind);
+            return std::string("the learning rate is a mountain");
+        });
     EXPECT_ERROR(trainer.run(observer), Error, "there is no safer precision");
     EXPECT_EQ(asked.size(), 3u);
     const auto summary = nlohmann::json::parse(file_bytes(scratch.path() / "run" / "summary.json"));
@@ -334,7 +336,7 @@ TEST(Instability, IsNeverSeenInHealthyRuns) {
         config.trainer.on_instability = "stop";
         config.trainer.limit_val_batches = BatchCount::of(1);
         config.optimizer.name = seed % 2 ? "adam" : "sgd";
-        config.optimizer.lr = seed % 2 ? 0.01 : 0.1;
+        config.optimizer.lr = seed % 2 ? 0.003 : 0.1;  // at 0.01 Adam does leap on batches of four
         config.data.batch_size = seed % 4 == 3 ? 4 : 16;
         config.scheduler.name = seed % 5 ? "constant" : "one_cycle";
         config.trainer.keep_checkpoints = 1;
