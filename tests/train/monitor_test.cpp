@@ -48,10 +48,6 @@ Config watched_config(const fs::path& output) {
     return config;
 }
 
-RunSummary train(const Config& config, Observer& observer, std::optional<fs::path> resume = {}) {
-    return Trainer(config, std::move(resume)).run(observer);
-}
-
 std::vector<nlohmann::json> lines_with(const fs::path& run, const char* key) {
     std::vector<nlohmann::json> some;
     for (const nlohmann::json& line : read_jsonl(run / "metrics.jsonl"))

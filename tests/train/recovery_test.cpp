@@ -13,14 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RunSummary train(const Config& config, Observer& observer, std::optional<fs::path> resume = {}) {
-    return Trainer(config, std::move(resume)).run(observer);
-}
-RunSummary train(const Config& config, std::optional<fs::path> resume = {}) {
-    Stopper observer;
-    return train(config, observer, std::move(resume));
-}
-
 Config scheduled_config(const fs::path& output) {
     Config config = small_config(output);
     config.trainer.precision_schedule = {

@@ -7,9 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "invar/io/jsonl.h"
 #include "invar/train/trainer.h"
 
 namespace invar {
@@ -88,5 +92,24 @@ struct Stopper : Observer {
   private:
     std::int64_t stop_after_;
 };
+
+inline RunSummary train(const Config& config, Observer& observer, std::optional<std::filesystem::path> resume = {}) {
+    return Trainer(config, std::move(resume)).run(observer);
+}
+inline RunSummary train(const Config& config, std::optional<std::filesystem::path> resume = {}) {
+    Stopper observer;
+    return train(config, observer, std::move(resume));
+}
+
+// What the lines of a run's metrics say of training, without what depends on the clock and the allocator, nor `also`.
+inline std::vector<std::string> lines_of(const std::filesystem::path& run, const std::string& also = {}) {
+    std::vector<std::string> lines;
+    for (nlohmann::json line : read_jsonl(run / "metrics.jsonl")) {
+        for (const std::string key : {"samples_per_s", "memory", "live_memory", "step_ms"}) line.erase(key);
+        line.erase(also);
+        lines.push_back(line.dump());
+    }
+    return lines;
+}
 
 }  // namespace invar

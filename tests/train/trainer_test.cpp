@@ -13,24 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RunSummary train(const Config& config, Stopper& observer, std::optional<fs::path> resume = {}) {
-    return Trainer(config, std::move(resume)).run(observer);
-}
-RunSummary train(const Config& config, std::optional<fs::path> resume = {}) {
-    Stopper observer;
-    return train(config, observer, std::move(resume));
-}
-
-// What a line says of training, without what depends on the clock and the allocator.
-std::vector<std::string> lines_of(const fs::path& run) {
-    std::vector<std::string> lines;
-    for (nlohmann::json line : read_jsonl(run / "metrics.jsonl")) {
-        for (const char* key : {"samples_per_s", "memory", "live_memory", "step_ms"}) line.erase(key);
-        lines.push_back(line.dump());
-    }
-    return lines;
-}
-
 TEST(Trainer, EndsWithTheSameBytesFromTheSameSeedAndOthersFromAnother) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
