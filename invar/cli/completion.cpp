@@ -8,6 +8,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/report/text.h"
 
 namespace invar {

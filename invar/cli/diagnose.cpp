@@ -9,6 +9,7 @@
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/io/file.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/text.h"

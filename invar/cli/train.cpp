@@ -8,6 +8,7 @@
 #include "invar/cli/progress.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/report/text.h"
 #include "invar/safety/record_failure.h"
 #include "invar/safety/validated.h"
@@ -67,8 +68,8 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
         table.row({"precision", spans});
     }
     for (const Recovery& r : summary.recoveries)
-        table.row({"recovery",
-                   fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason, r.back_to, r.to)});
+        table.row({"recovery", fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason,
+                                           r.back_to, r.way_on())});
     const bool trained = summary.samples_per_s > 0;  // a run that was finished already has nothing to tell of itself
     if (trained) table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
     if (summary.status == "finished" && (summary.val_loss != 0 || summary.val_accuracy != 0)) {
@@ -101,12 +102,7 @@ int train(TrainArguments& arguments) {
         say(amp_lines(trainer.setup()));
         say(run_lines(trainer.setup(), config));
     }
-    trainer.set_diagnosis(
-        [yaml = to_yaml(config)](Setup& setup, const fs::path& run, const Trainer::LastStep& last, const Instability&) {
-            const Finding finding = record_failure(run, setup, last.group, last.progress, last.rng, last.scale, yaml);
-            return (finding ? one_line(finding) + "; " : std::string()) + "more: invar diagnose " +
-                   shell_word(run.string());
-        });
+    trainer.set_diagnosis(explain);
     ProgressLine progress("", quiet);
     const RunSummary summary = trainer.run(progress);
     progress.finish();

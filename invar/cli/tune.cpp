@@ -1,4 +1,4 @@
-// `invar tune`: the smallest set of modules to keep in FP32, what it costs, and the command that validates it.
+// `invar tune`: the smallest set of modules to keep in FP32, what it costs, and whether training bears it out.
 #include "invar/safety/tune.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,9 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/verdict.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/io/jsonl.h"
 #include "invar/report/text.h"
 #include "invar/safety/diagnose.h"
@@ -22,8 +24,8 @@ namespace {
 struct TuneArguments : ConfigArguments {
     std::string as;
     TuneTarget target;
-    int batches = TuneOptions{}.batches, steps = 10;
-    bool json = false;
+    int batches = TuneOptions{}.batches, steps = 10, seeds = 1;
+    bool json = false, leave_unvalidated = false;
 };
 
 std::string percent(double value) {
@@ -63,6 +65,24 @@ std::vector<std::pair<std::string, BenchResult>> costs(const Config& config, con
     return all;
 }
 
+// Gradients on a few batches are evidence; the verdict is validate's.
+int validate_tuned(const Config& given, const TuneArguments& a, const Precision& candidate, const Tuning& tuning) {
+    ValidateOptions options;
+    options.base = given;
+    options.candidates = {candidate.name()};
+    options.seeds = a.seeds;
+    std::vector<std::string> overrides = a.overrides();
+    for (const std::string& module : tuning.modules)
+        options.base.trainer.precision_overrides.emplace_back(module, "32-true");
+    if (!tuning.modules.empty()) overrides.push_back("trainer.precision_overrides=" + tuning.overrides());
+    if (!a.leave_unvalidated) return run_validation(options, a.config(), overrides, a.json);
+    if (a.json) return 0;
+    std::string command = "invar validate" + (a.config().empty() ? "" : " " + shell_word(a.config()));
+    for (const std::string& word : overrides) command += " " + shell_word(word);
+    say(fmt::format("to validate it: {} --candidates {}", command, candidate.name()));
+    return 0;
+}
+
 int tune_command(const TuneArguments& a) {
     const Config given = a.load();
     Config config = given;  // becomes an FP32 one
@@ -92,7 +112,7 @@ int tune_command(const TuneArguments& a) {
         for (const auto& [name, r] : measured)
             cost.add(name, JsonLine().add("ms_per_step", r.ms_per_step).add("peak_bytes", r.memory.peak_total));
         say(json.add("costs", cost).text());
-        return tuning.met ? 0 : 1;
+        return tuning.met ? validate_tuned(given, a, options.candidate, tuning) : 1;
     }
     say(fmt::format("gradients in {} against FP32, {} batch{}, {} modules, sets tried: {}", options.candidate.name(),
                     a.batches, a.batches == 1 ? "" : "es", tuning.candidates, tuning.trials));
@@ -117,11 +137,7 @@ int tune_command(const TuneArguments& a) {
                        human_bytes(double(r.memory.peak_total))});
         fmt::print("{}\n", table.text("  "));
     }
-    std::string command = "invar validate";
-    for (const std::string& word : a.words) command += " " + shell_word(word);
-    if (!tuning.modules.empty()) command += " " + shell_word("trainer.precision_overrides=" + tuning.overrides());
-    say(fmt::format("to validate it: {} --candidates {}", command, options.candidate.name()));
-    return 0;
+    return validate_tuned(given, a, options.candidate, tuning);
 }
 
 }  // namespace
@@ -138,10 +154,15 @@ void add_tune(CLI::App& app, int& exit_code) {
     command->add_option("--cosine", a.target.cosine, "Least cosine between the gradients")->option_text("COSINE");
     command->add_option("--batches", a.batches, "Batches to compare gradients on")->option_text("N");
     command->add_option("--steps", a.steps, "Steps to time each way of running; 0: none")->option_text("N");
-    command->add_flag("--json", a.json, "Print one JSON object");
-    command->footer(example({"invar tune fashion_mnist", "invar tune fashion_mnist --as bf16 --target 0.05",
-                             "invar tune fashion_mnist init_from=weights.safetensors"}) +
-                    "\n\nExits with 1 where no set of modules meets the target. docs/TUNE.md tells how it searches.");
+    command->add_option("--seeds", a.seeds, "Runs a precision to validate the result with")->option_text("N");
+    command->add_flag("--no-validate", a.leave_unvalidated, "Leave that to `invar validate`, and print how");
+    command->add_flag("--json", a.json, "One JSON object a line: what was found, then the validation's");
+    command->footer(
+        example({"invar tune fashion_mnist", "invar tune fashion_mnist --as bf16 --target 0.05",
+                 "invar tune fashion_mnist init_from=weights.safetensors"}) +
+        "\n\nTrains the result against FP32 at the end. Exits with 1 where no set of modules meets the target, "
+        "else with the\nvalidation's verdict: 0 PASS, 3 MARGINAL, 1 FAIL. docs/TUNE.md tells how it "
+        "searches.");
     command->callback([arguments, &exit_code] { exit_code = tune_command(*arguments); });
 }
 

@@ -19,7 +19,7 @@ namespace invar {
 namespace {
 
 struct ValidateArguments : ConfigArguments {
-    std::vector<std::string> candidates = ValidateOptions{}.candidates;
+    std::vector<std::string> candidates;
     int seeds = 1;
     std::string metric = ValidateOptions{}.metric;
     double margin = Limits{}.margin;
@@ -57,28 +57,33 @@ class RunsInTurn : public Observer {
 int validate_command(const ValidateArguments& arguments) {
     ValidateOptions options;
     options.base = arguments.load();
-    options.candidates = arguments.candidates;
+    options.candidates = arguments.candidates.empty() ? default_candidates(options.base) : arguments.candidates;
     options.seeds = arguments.seeds;
     options.metric = arguments.metric;
     options.limits = limits_from(arguments.margin);
+    return run_validation(options, arguments.config(), arguments.overrides(), arguments.json);
+}
+
+}  // namespace
+
+int run_validation(const ValidateOptions& options, const std::string& config, const std::vector<std::string>& overrides,
+                   bool json) {
     const StopOnSignal signals;
-    RunsInTurn progress(arguments.json, options.seeds * (1 + int(options.candidates.size())));
+    RunsInTurn progress(json, options.seeds * (1 + int(options.candidates.size())));
     const Validation validation = validate(options, progress);
     progress.finish();
-    const ReportFiles files = write_reports(validation.folder, validation,
-                                            validation_context(validation, arguments.config(), arguments.overrides()));
+    const ReportFiles files =
+        write_reports(validation.folder, validation, validation_context(validation, config, overrides));
     try {
         remember(validated_file(), validation, files.html);
     } catch (const IoError& error) {
         warn(fmt::format("warning: this validation will not be remembered: {}", error.what()));
     }
-    if (!arguments.json) say("");
+    if (!json) say("");
     JsonLine more;
     more.add("seeds", options.seeds).add("threads", validation.threads).add("folder", validation.folder.string());
-    return show_verdict(validation, files, arguments.json, more);
+    return show_verdict(validation, files, json, more);
 }
-
-}  // namespace
 
 void add_validate(CLI::App& app, int& exit_code) {
     CLI::App* command =
@@ -86,7 +91,10 @@ void add_validate(CLI::App& app, int& exit_code) {
     auto arguments = std::make_shared<ValidateArguments>();
     ValidateArguments& a = *arguments;
     a.add_to(*command);
-    command->add_option("--candidates", a.candidates, "Precisions to judge against FP32")
+    command
+        ->add_option("--candidates", a.candidates,
+                     "Precisions to judge against FP32, or schedule for the configuration's precision_schedule; "
+                     "16-mixed,bf16-mixed where it has none")
         ->option_text("NAME,...")
         ->delimiter(',');
     command

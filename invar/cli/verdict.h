@@ -3,6 +3,7 @@
 
 #include "invar/io/jsonl.h"
 #include "invar/report/html.h"
+#include "invar/safety/validate.h"
 
 namespace invar {
 
@@ -12,5 +13,10 @@ Limits limits_from(double margin);
 // Prints the comparison, as text or as JSON lines (`more` goes into the last of them), and returns the exit code:
 // 0 PASS, 3 MARGINAL, 1 FAIL. Files that were not written are empty paths.
 int show_verdict(const Comparison& comparison, const ReportFiles& files, bool json, JsonLine more = {});
+
+// Validates, writes the reports, remembers the verdict and shows it. `config` and `overrides` are the words that would
+// do the same again.
+int run_validation(const ValidateOptions& options, const std::string& config, const std::vector<std::string>& overrides,
+                   bool json);
 
 }  // namespace invar

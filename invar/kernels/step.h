@@ -93,10 +93,12 @@ struct StepState {
     std::int64_t skipped = 0;  // steps that overflowed
     std::int64_t skipped_in_a_row = 0;
     std::int32_t found_inf = 0;  // an explicit unscale met a value that is not finite; kept until the step
+    std::int32_t halted = 0;     // nothing is changed until the host has decided how to go on; see HaltSpec
     // found in the gradients, as they were
     double sum_squares = 0.0;
     double max_abs = 0.0;
     std::int64_t nonfinite = 0;
+    std::int64_t first_nonfinite = -1;  // where the first of them lies; -1: there is none
     // decided
     float unscale = 1.0f;     // what each gradient is multiplied by: 1/scale, times the norm's clip factor
     float clip_value = 0.0f;  // 0: none
@@ -111,7 +113,7 @@ INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSp
     const double inverse = 1.0 / double(gradients_scale);
     const double norm = std::sqrt(s.sum_squares) * inverse;
     s.grad_norm = float(norm);
-    s.skip = s.nonfinite > 0 || s.found_inf;
+    s.skip = s.nonfinite > 0 || s.found_inf || s.halted;
     double factor = inverse;
     if (clip.kind == ClipSpec::Kind::norm) {
         const double shrink = double(clip.limit) / (norm + 1e-6);
@@ -170,11 +172,25 @@ struct StepReport {
     ScaleState scale;
 };
 
+// After what no further step is taken until the host, which may be many steps ahead, has decided how to go on: weights,
+// moments and scale wait for it as that step left them.
+struct HaltSpec {
+    bool bad_loss = false;  // a loss that is NaN or Inf
+    bool scale_floor = false;
+    std::int64_t streak = 0;  // so many skipped steps in a row; 0: never
+
+    INVAR_HD bool met(double loss, const StepState& step, const ScaleState* scale) const {
+        return (bad_loss && !(std::fabs(loss) <= 1.797693134862315708e308)) ||
+               (scale_floor && scale != nullptr && scale->at_floor) || (streak > 0 && step.skipped_in_a_row >= streak);
+    }
+};
+
 // Where reports go, one after the other and round again: host memory that the device writes while the host reads.
 struct ReportSlots {
     StepReport* slots = nullptr;  // nullptr: nobody asks
     std::uint64_t count = 0;
     std::uint64_t* written = nullptr;  // the device's own count of reports
+    HaltSpec halt;
 };
 
 // The end of a step: counts it, tells the scaler, moves the scale, reports. What is absent is left out.
@@ -188,8 +204,11 @@ struct StepEnd {
 
 // Does all of that but write the sequence number, which comes after the rest has arrived: returns where, or nullptr.
 INVAR_HD inline StepReport* conclude_step(const StepEnd& end, double loss) {
-    if (end.state != nullptr) finish_step(*end.state, end.scale);
-    if (end.updates_scale) update_scale(*end.scale, end.scaler);
+    if (end.state == nullptr || !end.state->halted) {
+        if (end.state != nullptr) finish_step(*end.state, end.scale);
+        if (end.updates_scale) update_scale(*end.scale, end.scaler);
+        if (end.state != nullptr) end.state->halted = end.reports.halt.met(loss, *end.state, end.scale);
+    }
     if (end.reports.slots == nullptr) return nullptr;
     StepReport* const report = end.reports.slots + (*end.reports.written)++ % end.reports.count;
     report->loss = loss;

@@ -1,5 +1,7 @@
 #include "invar/optim/parameter_store.h"
 
+#include <algorithm>
+
 #include "invar/core/error.h"
 
 namespace invar {
@@ -107,6 +109,12 @@ void ParameterStore::set_shadow(std::optional<Dtype> dtype) {
 
 void ParameterStore::refresh_shadow() {
     if (shadow_) kernels_for(weights_.device()).copy(weights_.view(), shadow_.view());
+}
+
+const Parameter& ParameterStore::parameter_at(std::int64_t place) const {
+    check(place >= 0 && place < weights_.numel(), "no parameter lies at {} of {}", place, weights_.numel());
+    const auto after = std::upper_bound(offsets_.begin(), offsets_.end(), place);
+    return *parameters_[std::size_t(after - offsets_.begin()) - 1];
 }
 
 void ParameterStore::check_gradients() const {

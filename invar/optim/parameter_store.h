@@ -42,6 +42,8 @@ class ParameterStore {
     // are.
     void set_shadow(std::optional<Dtype> dtype);
     void refresh_shadow();
+    // Whose gradient lies at this place of the flat array.
+    const Parameter& parameter_at(std::int64_t place) const;
     // Every parameter still has its FP32 gradient here; throws naming the one that was replaced.
     void check_gradients() const;
 

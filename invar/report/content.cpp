@@ -62,7 +62,9 @@ CheckItem finite_item(const Arm& arm) {
     if (std::isfinite(arm.skipped))
         measured += fmt::format("; {:.0f} of {:.0f} steps skipped on overflow", arm.skipped, arm.steps);
     if (std::isfinite(arm.final_scale)) measured += fmt::format(", final loss scale {:g}", arm.final_scale);
-    return {good ? State::done : State::open, "Check for NaN/Inf values", measured};
+    if (const std::size_t times = arm.recoveries(); times > 0)
+        measured += fmt::format("; recovered {} from instability", plural(double(times), "time"));
+    return {good && arm.recoveries() == 0 ? State::done : State::open, "Check for NaN/Inf values", measured};
 }
 
 CheckItem norm_item(const Comparison& c, const Arm& arm, const ReportContext& context) {
@@ -85,6 +87,14 @@ CheckItem memory_item(const Comparison& c, const Arm& arm) {
 }
 
 }  // namespace
+
+std::vector<std::string> recoveries_of(const Arm& arm) {
+    std::vector<std::string> all;
+    for (const RunRecord& run : arm.runs)
+        for (const std::string& recovery : run.recoveries)
+            all.push_back(arm.runs.size() > 1 ? fmt::format("{}: {}", run.name, recovery) : recovery);
+    return all;
+}
 
 std::string known(double value) {
     return std::isnan(value) ? "n/a" : report_number(value);

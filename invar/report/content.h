@@ -27,6 +27,9 @@ std::vector<std::pair<std::string, std::string>> statistics_rows(const Compariso
 // Seed (or run), baseline, candidate, change; empty for one run an arm.
 std::vector<ResultRow> seed_rows(const Comparison& comparison, const Arm& arm);
 
+// What its runs were saved from, a sentence each.
+std::vector<std::string> recoveries_of(const Arm& arm);
+
 // Paragraphs on what the figures cannot bear.
 std::vector<std::string> limits_of(const Comparison& comparison);
 

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <fstream>
 
+#include "invar/core/shell.h"
 #include "invar/kernels/kernels.h"
 #include "invar/report/text.h"
 

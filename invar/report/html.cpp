@@ -180,6 +180,11 @@ std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& 
         text += "</tbody></table></div>\n</div><div>\n<h3>Seed by seed</h3>\n" +
                 rows_table("seed", context.baseline, arm.name, seed_rows(c, arm)) + "</div></div>\n";
     }
+    if (const auto all = recoveries_of(arm); !all.empty()) {
+        text += "<h3>Recoveries</h3>\n<ul>\n";
+        for (const std::string& recovery : all) text += fmt::format("<li>{}</li>\n", e(recovery));
+        text += "</ul>\n";
+    }
     return text + "</section>\n";
 }
 

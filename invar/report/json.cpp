@@ -25,6 +25,7 @@ Json run_of(const RunRecord& run) {
                  {"skipped_steps", run.skipped}};
     if (run.seed) json["seed"] = *run.seed;
     if (!run.not_finite.empty()) json["not_finite"] = run.not_finite;
+    if (!run.recoveries.empty()) json["recoveries"] = run.recoveries;
     return json;
 }
 

@@ -44,6 +44,11 @@ std::string candidate_section(const Comparison& c, const Arm& arm, const ReportC
         if (const auto rows = seed_rows(c, arm); !rows.empty())
             text += "Seed by seed:\n\n" + rows_table("Seed", context, arm, rows) + "\n";
     }
+    if (const auto all = recoveries_of(arm); !all.empty()) {
+        text += "### Recoveries\n\n";
+        for (const std::string& recovery : all) text += fmt::format("- {}\n", recovery);
+        text += "\n";
+    }
     text += "### Checklist\n\n";
     for (const CheckItem& item : checklist(c, arm, context))
         text +=

@@ -1,6 +1,6 @@
 // The look of HTML reports. Colours stand once, as variables, for light and for dark; every text has at least the
-// contrast of 4.5 to 1 against what is behind it, and lines also differ in width and dashes, so that colour is never all there is, and one does not hide
-// another that runs below it.
+// contrast of 4.5 to 1 against what is behind it, and lines also differ in width and dashes, so that colour is never
+// all there is, and one does not hide another that runs below it.
 #pragma once
 
 #include <string_view>

@@ -58,14 +58,6 @@ std::string report_number(double value) {
                                                      : fmt::format("{:.0f}", value);
 }
 
-std::string shell_word(std::string_view word) {
-    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
-    if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return std::string(word);
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    return quoted + "'";
-}
-
 MarkdownTable& MarkdownTable::row(std::vector<std::string> cells) {
     check(cells.size() == header_.size(), "a table of {} columns was given a row of {}", header_.size(), cells.size());
     for (std::string& cell : cells) cell = escaped(cell);

@@ -13,9 +13,6 @@ std::string report_duration(double seconds);        // "19m 39s", "4.21 s"
 std::string report_change(double from, double to);  // "-15.0%", "+0.15%"; "n/a" where there is no share of `from`
 std::string report_number(double value);            // four significant digits, or as many as an accuracy needs
 
-// A word of a shell command, quoted where it has to be.
-std::string shell_word(std::string_view word);
-
 class MarkdownTable {
   public:
     explicit MarkdownTable(std::vector<std::string> header) : header_(std::move(header)) {}

@@ -39,6 +39,12 @@ std::string first_not_finite(const std::string& name, const Series& series) {
 double RunRecord::memory_of(std::string_view purpose) const {
     return amount(memory, purpose);
 }
+std::size_t Arm::recoveries() const {
+    std::size_t all = 0;
+    for (const RunRecord& run : runs) all += run.recoveries.size();
+    return all;
+}
+
 double Arm::memory_of(std::string_view purpose) const {
     return amount(memory, purpose);
 }
@@ -131,6 +137,11 @@ void compare(Arm& arm, const Comparison& comparison) {
     }
     for (const RunRecord& run : arm.runs)
         if (!arm.failed() && !run.not_finite.empty()) arm.failure = fmt::format("{}: {}", run.name, run.not_finite);
+    if (const std::size_t times = arm.recoveries(); times > 0) {
+        // What ended well is not the candidate as it was asked for.
+        arm.verdict = std::max(arm.verdict, Verdict::marginal);
+        arm.reason += fmt::format("; it became unstable and was recovered {} time{}", times, times == 1 ? "" : "s");
+    }
     if (!arm.failed()) return;
     arm.verdict = Verdict::fail;
     arm.reason = arm.failure;

@@ -34,6 +34,7 @@ struct RunRecord {
     double steps = kUnknown;
     double epochs = kUnknown;
     std::string not_finite;                              // where the first NaN or Inf stands, "" where there is none
+    std::vector<std::string> recoveries;                 // what the run had to be saved from, and how
     std::vector<std::pair<std::string, double>> memory;  // peak bytes by purpose, "total" last
     Series metric_curve, loss, scale, grad_norm;
 
@@ -67,6 +68,7 @@ struct Arm {
 
     bool failed() const { return !failure.empty(); }
     bool all_finite() const;
+    std::size_t recoveries() const;  // of all runs together
     double memory_of(std::string_view purpose) const;
 };
 
@@ -103,6 +105,7 @@ struct FoundRun {
     std::optional<std::int64_t> seed;
     std::string not_finite;        // what the summary says of NaN and Inf; "" where all is well
     std::filesystem::path config;  // our own config.yaml; empty where there is none
+    std::vector<std::string> recoveries;
 };
 FoundRun read_run(const std::filesystem::path& path);
 RunRecord record_of(const FoundRun& run, const std::string& metric, Better direction, Take take);

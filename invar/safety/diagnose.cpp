@@ -18,6 +18,7 @@ constexpr std::uint64_t kCountersAStep = std::uint64_t(1) << 32;
 class Run {
   public:
     Run(Setup& setup, const DiagnoseOptions& options) : setup_(setup), o_(options) {
+        if (!o_.loss) o_.loss = loss_of(setup);
         d_.format = o_.format;
         d_.candidate = o_.candidate.name();
         d_.scale_survived = o_.candidate.needs_scaler() ? o_.scale : 1.0;
@@ -37,7 +38,7 @@ class Run {
     Finding find(const StepStart& start, const Precision& precision, double scale);
 
     Setup& setup_;
-    const DiagnoseOptions& o_;
+    DiagnoseOptions o_;
     Diagnosis d_;
     FormatMap map_;
     SpikeWatch spikes_;

@@ -16,7 +16,7 @@ struct DiagnoseOptions {
     bool replays = true;        // also runs the candidate; false for formats that only the tallies know
     int steps = 10;
     double scale = 65536.0;  // of the loss, to begin with; halved while it overflows, as a scaler does
-    LossFunction loss = cross_entropy_loss;
+    LossFunction loss = {};  // none: the run's own
     std::function<void(int step, std::vector<Batch>& group)> before_step = {};  // may change the batches
     std::function<void(double share)> progress = {};
 };

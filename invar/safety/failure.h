@@ -32,6 +32,6 @@ Failure load_failure(const std::filesystem::path& folder);
 bool has_failure(const std::filesystem::path& run);
 
 // Replays it in a run of the same configuration.
-Finding replay_failure(Setup& setup, const Failure& failure, const LossFunction& loss = cross_entropy_loss);
+Finding replay_failure(Setup& setup, const Failure& failure, const LossFunction& loss = {});
 
 }  // namespace invar

@@ -15,7 +15,7 @@ namespace {
 class Search {
   public:
     Search(Setup& setup, const StepStart& start, double scale, const LossFunction& loss)
-        : setup_(setup), start_(start), scale_(scale), loss_(loss) {}
+        : setup_(setup), start_(start), scale_(scale), loss_(loss ? loss : loss_of(setup)) {}
     Finding run();
 
   private:
@@ -37,7 +37,7 @@ class Search {
     Setup& setup_;
     const StepStart& start_;
     double scale_;
-    const LossFunction& loss_;
+    LossFunction loss_;
     Finding f_;
 };
 

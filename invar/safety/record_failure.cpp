@@ -2,12 +2,21 @@
 
 #include <fmt/format.h>
 
+#include "invar/core/shell.h"
+
 namespace invar {
 
-Finding record_failure(const std::filesystem::path& run, Setup& setup, std::span<const Batch> group,
-                       const Progress& progress, RngState rng, double scale, const std::string& config_yaml) {
-    save_failure(failure_folder(run), setup, group, progress, rng, scale, config_yaml);
-    return find_first_bad(setup, group, rng, scale);
+Finding record_failure(Setup& setup, const Trainer::FailedStep& step) {
+    save_failure(failure_folder(step.run), setup, step.group, step.progress, step.rng, step.scale,
+                 to_yaml(step.config));
+    return find_first_bad(setup, step.group, step.rng, step.scale);
+}
+
+Trainer::Explanation explain(Setup& setup, const Trainer::FailedStep& step) {
+    const Finding finding = record_failure(setup, step);
+    const std::string more = "more: invar diagnose " + shell_word(step.run.string());
+    if (!finding) return {more, ""};
+    return {one_line(finding) + "; " + more, finding.verified ? finding.remedy : ""};
 }
 
 std::string one_line(const Finding& f) {

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "invar/safety/failure.h"
+#include "invar/train/trainer.h"
 
 namespace invar {
 
-// Saves the step, then finds its first bad operation. `rng` and `scale` are those from before the step; the weights
-// must be, too, which an optimizer sees to where gradients are not finite. Leaves the setup as it was but for
-// gradients.
-Finding record_failure(const std::filesystem::path& run, Setup& setup, std::span<const Batch> group,
-                       const Progress& progress, RngState rng, double scale, const std::string& config_yaml);
+// Saves the step, then finds its first bad operation. Leaves the setup as it was but for gradients.
+Finding record_failure(Setup& setup, const Trainer::FailedStep& step);
+// The same as a trainer wants it: Trainer::set_diagnosis(explain).
+Trainer::Explanation explain(Setup& setup, const Trainer::FailedStep& step);
 
 // For an error message or a log: "linear in fc1, forward, gave Inf in f16; precision is to blame; try KEY=VALUE".
 std::string one_line(const Finding& finding);

@@ -7,6 +7,7 @@
 #include "invar/amp/autocast.h"
 #include "invar/kernels/devices.h"
 #include "invar/ops/ops.h"
+#include "invar/train/step.h"
 
 namespace invar {
 
@@ -38,8 +39,9 @@ class Rewind {
 
 }  // namespace
 
-Tensor cross_entropy_loss(const Tensor& output, const Batch& batch) {
-    return ops::cross_entropy(output, batch.y);
+LossFunction loss_of(const Setup& setup) {
+    return
+        [loss = setup.loss](const Tensor& output, const Batch& batch) { return training_loss(loss, output, batch.y); };
 }
 
 WithoutOverrides::WithoutOverrides(Module& model) {

@@ -13,7 +13,8 @@ namespace invar {
 
 // A scalar from the model's output; its ops run under the module path "loss".
 using LossFunction = std::function<Tensor(const Tensor& output, const Batch& batch)>;
-Tensor cross_entropy_loss(const Tensor& output, const Batch& batch);
+// The one that the run trains with.
+LossFunction loss_of(const Setup& setup);
 
 inline const Precision kFullPrecision = Precision::parse("32-true");
 
@@ -27,7 +28,7 @@ struct ReplayOptions {
     Precision precision = kFullPrecision;
     double scale = 1.0;
     bool overrides = true;  // modules keep precisions of their own; false: all run in `precision`
-    LossFunction loss = cross_entropy_loss;
+    LossFunction loss;
     OpWatcher* watcher = nullptr;
 };
 

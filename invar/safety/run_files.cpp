@@ -123,6 +123,19 @@ void add_summary(FoundRun& run, const fs::path& file) {
         run.precision = found->get<std::string>();
     if (const auto found = value.find("all_finite"); found != value.end() && *found == false)
         run.not_finite = "NaN or Inf in the losses or weights";
+    for (int i = 1; value.contains(fmt::format("recovery_{}", i)); ++i) {
+        const nlohmann::json& each = value.at(fmt::format("recovery_{}", i));
+        if (!each.is_object()) break;
+        const auto text = [&](const char* key) {
+            const auto found = each.find(key);
+            return found == each.end()  ? std::string("?")
+                   : found->is_string() ? found->get<std::string>()
+                                        : found->dump();
+        };
+        run.recoveries.push_back(fmt::format("at step {}: {}; back to step {} and on in {}{}", text("failed_at"),
+                                             text("reason"), text("back_to"), text("to"),
+                                             each.contains("setting") ? " with " + text("setting") : ""));
+    }
 }
 
 }  // namespace
@@ -168,6 +181,7 @@ RunRecord record_of(const FoundRun& found, const std::string& metric, Better dir
     RunRecord run = record_of(found.log, metric, direction, take);
     run.precision = found.precision;
     run.seed = found.seed;
+    run.recoveries = found.recoveries;
     if (run.not_finite.empty()) run.not_finite = found.not_finite;
     return run;
 }

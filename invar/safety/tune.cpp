@@ -43,7 +43,7 @@ class Search {
     std::vector<double> gradients() const;
 
     Setup& setup_;
-    const TuneOptions& o_;
+    TuneOptions o_;
     std::vector<std::vector<Batch>> groups_;
     std::vector<StepStart> starts_;
     std::vector<std::vector<double>> full_;  // FP32's gradients, by group
@@ -53,6 +53,7 @@ class Search {
 };
 
 Search::Search(Setup& setup, const TuneOptions& options) : setup_(setup), o_(options) {
+    if (!o_.loss) o_.loss = loss_of(setup);
     check<UsageError>(o_.batches >= 1, "--batches {}: must be at least 1", o_.batches);
     check<UsageError>(o_.target.error > 0 && o_.target.cosine < 1,
                       "--target: the error must be above 0 and the cosine below 1");

@@ -26,7 +26,7 @@ struct TuneOptions {
     TuneTarget target;
     int batches = 4;         // groups of them where gradients are accumulated
     double scale = 65536.0;  // of the loss; lowered where it alone overflows
-    LossFunction loss = cross_entropy_loss;
+    LossFunction loss = {};  // none: the run's own
     std::function<void(int trials)> progress = {};
 };
 

@@ -7,6 +7,7 @@
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
 #include "invar/kernels/devices.h"
+#include "invar/safety/record_failure.h"
 
 namespace invar {
 
@@ -25,17 +26,18 @@ void check_options(ValidateOptions& options) {
     const std::int64_t validated = options.base.trainer.limit_val_batches.among(1);
     check<UsageError>(validated > 0, "trainer.limit_val_batches leaves nothing to validate on; leave it out");
     const Device device = resolve_device(options.base.trainer.device);
+    if (options.candidates.empty()) options.candidates = default_candidates(options.base);
     std::vector<std::string> names;
     for (const std::string& candidate : options.candidates) {
-        TrainerConfig trainer = options.base.trainer;
-        trainer.precision = candidate;
-        trainer.resolved_precision().require(device);
-        const std::string name = Precision::parse(candidate).name();
+        const bool schedule = candidate == kSchedule;
+        check<UsageError>(!schedule || !options.base.trainer.precision_schedule.empty(),
+                          "--candidates {}: the configuration has no trainer.precision_schedule", candidate);
+        candidate_config(options.base, candidate).trainer.resolved_precision().require(device);
+        const std::string name = schedule ? candidate : Precision::parse(candidate).name();
         check<UsageError>(name != kBaseline, "--candidates {}: FP32 is the baseline itself; name another precision",
                           candidate);
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
-    check<UsageError>(!names.empty(), "--candidates is empty; name at least one precision, as in 16-mixed,bf16-mixed");
     options.candidates = std::move(names);
 }
 
@@ -53,10 +55,8 @@ fs::path make_validation_folder(const Config& base) {
 }
 
 Config config_for(const Validation& validation, const std::string& precision, int seed) {
-    Config config = validation.options.base;
     const bool baseline = precision == kBaseline;
-    config.trainer.precision = precision;
-    if (baseline) config.trainer.amp_level = "auto", config.trainer.precision_overrides.clear();
+    Config config = candidate_config(validation.options.base, precision);
     config.seed += seed;
     config.output_dir = validation.folder.string();
     config.exp_name = baseline ? "fp32" : precision;
@@ -77,6 +77,7 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
     RunSummary summary;
     try {
         Trainer trainer(config_for(validation, arm.name, seed));
+        trainer.set_diagnosis(explain);
         summary = trainer.run(observer);
         validation.threads = threads();
     } catch (const UsageError&) {
@@ -94,6 +95,15 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
 }
 
 }  // namespace
+
+std::vector<std::string> default_candidates(const Config& base) {
+    if (!base.trainer.precision_schedule.empty()) return {kSchedule};
+    return {"16-mixed", "bf16-mixed"};
+}
+
+Config candidate_config(const Config& base, const std::string& candidate) {
+    return candidate == kSchedule ? base : in_precision(base, candidate);
+}
 
 Validation validate(const ValidateOptions& options, Observer& observer) {
     Validation validation;

@@ -13,11 +13,18 @@ namespace invar {
 
 struct ValidateOptions {
     Config base;  // its precision is set aside: the baseline is FP32, the candidates are those named here
-    std::vector<std::string> candidates = {"16-mixed", "bf16-mixed"};
+    std::vector<std::string> candidates;  // also kSchedule; none: default_candidates(base)
     int seeds = 1;                        // runs a precision, with base.seed, base.seed + 1, ...
     std::string metric = "val_accuracy";  // any that the runs log as val_...
     Limits limits;
 };
+
+// The candidate that changes its precision as the configuration's trainer.precision_schedule says.
+inline constexpr const char* kSchedule = "schedule";
+// The schedule where there is one, else FP16 and BF16.
+std::vector<std::string> default_candidates(const Config& base);
+// What a run in one of the candidates is trained with.
+Config candidate_config(const Config& base, const std::string& candidate);
 
 struct Validation : Comparison {
     std::filesystem::path folder;

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -36,11 +37,6 @@ std::string now() {
     char date[32];
     std::strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
     return date;
-}
-
-Config with_precision(Config config, const std::string& precision) {
-    config.trainer.precision = precision;
-    return config;
 }
 
 std::optional<Verdict> parse_verdict(const nlohmann::json& text) {
@@ -76,9 +72,11 @@ std::string validation_key(const Config& config) {
     kept.data = config.data;
     kept.data.root = DataConfig{}.root;
     kept.data.num_workers = DataConfig{}.num_workers;
+    kept.loss = config.loss;
     kept.scaler = config.scaler;
     kept.trainer.precision = Precision::parse(config.trainer.precision).name();
     kept.trainer.amp_level = config.trainer.amp_level;
+    kept.trainer.precision_schedule = config.trainer.precision_schedule;
     kept.trainer.precision_overrides = config.trainer.precision_overrides;
     kept.trainer.gradient_clip_val = config.trainer.gradient_clip_val;
     kept.trainer.gradient_clip_algorithm = config.trainer.gradient_clip_algorithm;
@@ -87,14 +85,16 @@ std::string validation_key(const Config& config) {
 }
 
 bool needs_validation(const Config& config) {
-    return Precision::parse(config.trainer.precision).name() != Precision::parse("32-true").name();
+    const Precision full = Precision::parse("32-true");
+    const auto low = [&](const PrecisionChange& change) { return Precision::parse(change.precision) != full; };
+    return config.trainer.resolved_precision() != full || std::ranges::any_of(config.trainer.precision_schedule, low);
 }
 
 void remember(const fs::path& file, const Validation& validation, const fs::path& report) {
     if (file.empty() || validation.baseline.failed()) return;
     std::string lines;
     for (const Arm& arm : validation.candidates) {
-        const Config config = with_precision(validation.options.base, arm.name);
+        const Config config = candidate_config(validation.options.base, arm.name);
         JsonLine line;
         line.add("key", validation_key(config)).add("date", now()).add("verdict", name_of(arm.verdict));
         line.add("metric", validation.metric).add("difference", arm.equivalence.difference);
@@ -137,7 +137,8 @@ std::optional<Remembered> recall(const fs::path& file, const Config& config) {
 
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
     if (!needs_validation(config)) return "";
-    const std::string precision = Precision::parse(config.trainer.precision).name();
+    const std::string precision =
+        config.trainer.precision_schedule.empty() ? Precision::parse(config.trainer.precision).name() : kSchedule;
     const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);
     const std::optional<Remembered> known = recall(file, config);
     if (!known) return fmt::format("{} was never validated here; find out first with: {}", what, again);

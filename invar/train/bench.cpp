@@ -54,9 +54,7 @@ struct Bench {
 };
 
 Config config_for(const Config& base, const std::string& precision) {
-    Config config = base;
-    config.trainer.precision = precision;
-    if (precision == kBaseline) config.trainer.amp_level = "auto", config.trainer.precision_overrides.clear();
+    Config config = in_precision(base, precision);
     config.data.name = "synthetic";
     config.data.size = std::max<std::int64_t>(config.data.batch_size * config.trainer.accumulate_grad_batches, 10);
     config.data.size = std::max(config.data.size, config.data.classes);

@@ -107,6 +107,15 @@ Precision TrainerConfig::at_level(const std::string& name) const {
     return amp_level == "auto" ? plain : plain.with_level(Precision::parse_level(amp_level));
 }
 
+Config in_precision(Config config, const std::string& precision) {
+    TrainerConfig& trainer = config.trainer;
+    trainer.precision = precision;
+    trainer.precision_schedule.clear();
+    if (Precision::parse(precision) == Precision::parse("32-true"))
+        trainer.amp_level = "auto", trainer.precision_overrides.clear();
+    return config;
+}
+
 void settle(Config& config, const Origins& origins) {
     settle_data(config.data, origins);
     settle_model(config.model, config.data, origins);

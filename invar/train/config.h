@@ -159,6 +159,7 @@ struct StabilityConfig {
     std::int64_t window = 50;
     std::int64_t streak = 25;
     std::int64_t max_recoveries = 3;
+    bool apply_remedy = true;
     bool operator==(const StabilityConfig&) const = default;
 };
 
@@ -184,6 +185,9 @@ struct Config {
     LoggerConfig logger;
     bool operator==(const Config&) const = default;
 };
+
+// The same run in another precision from its first step to its last; in FP32 without exceptions for modules.
+Config in_precision(Config config, const std::string& precision);
 
 // Where group files lie: each folder holds trainer/, model/, data/, ..., experiment/. Earlier folders win.
 struct ConfigSources {

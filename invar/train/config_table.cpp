@@ -251,7 +251,11 @@ std::vector<Field> make_fields() {
              "A loss or gradient norm so many standard deviations above its last values is a spike.")
         .row("window", &B::window, within(2, 10000), "How many last values that are.")
         .row("streak", &B::streak, at_least(1), "So many skipped steps in a row are one too many.")
-        .row("max_recoveries", &B::max_recoveries, at_least(0), "Recoveries before the run is given up.");
+        .row("max_recoveries", &B::max_recoveries, at_least(0), "Recoveries before the run is given up.")
+        .row(
+            "apply_remedy", &B::apply_remedy, any(),
+            "Recover with the setting that a replay of the failed step has shown to mend it, where there is one; false "
+            "always takes the next safer precision.");
 
     using G = LoggerConfig;
     Section(

@@ -46,6 +46,7 @@ struct GraphedStep::Constants {
           weights(setup.optimizer->store().flat().weights),
           shadow(setup.optimizer->store().flat().shadow),
           training(setup.model->training()),
+          overrides_changed(setup.overrides_changed),
           seed(default_generator().state().seed) {}
     std::vector<OptimizerSpec> groups;
     ScheduleSpec schedule;
@@ -54,6 +55,7 @@ struct GraphedStep::Constants {
     Precision precision;
     const void *weights, *shadow;
     bool training;
+    int overrides_changed;
     std::uint64_t seed;
     bool operator==(const Constants&) const = default;
 };

@@ -133,7 +133,9 @@ void Monitor::judge_report(const HeardStep& heard, Findings& findings) {
     const double norm = report.step.grad_norm;
     const bool skipped = report.step.skip != 0;
     alert(findings, skipped, "skipped_step", "", double(report.step.skipped), [&] {
-        const std::string names = heard.newest ? bad_gradients() : "";
+        std::string names = heard.newest ? bad_gradients() : "";
+        if (const std::int64_t place = report.step.first_nonfinite; names.empty() && place >= 0)
+            names = fmt::format(" (NaN or Inf first in {})", setup_.optimizer->store().parameter_at(place).name);
         const std::string scale =
             setup_.scaler->enabled() ? fmt::format("; loss scale now {:g}", report.scale.scale) : "";
         return fmt::format("skipped, its gradients overflowed{}{}", names, scale);

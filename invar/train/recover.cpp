@@ -1,5 +1,7 @@
 // The part of Trainer that deals with a run that has become unstable: goes back and on in a safer precision, or gives
 // up with what is known. What it decided lies in the checkpoint it goes on from, so that being killed loses nothing.
+#include <algorithm>
+
 #include "invar/core/error.h"
 #include "invar/train/trainer.h"
 
@@ -10,12 +12,18 @@ namespace {
 // After so many steps in a row without one finite gradient nothing will get better by itself.
 constexpr std::int64_t kHopeless = 100;
 
+// What a remedy may set, beside the precision of modules.
+constexpr const char* kPrecision = "trainer.precision=";
+constexpr const char* kInitScale = "scaler.init_scale=";
+
 nlohmann::json to_json(const Recovery& r) {
-    return {{"failed_at", r.failed_at}, {"back_to", r.back_to}, {"from", r.from}, {"to", r.to}, {"reason", r.reason}};
+    return {{"failed_at", r.failed_at}, {"back_to", r.back_to}, {"from", r.from}, {"to", r.to},
+            {"reason", r.reason},       {"setting", r.setting}};
 }
 
 Recovery recovery_from(const nlohmann::json& state) {
-    return {state.at("failed_at"), state.at("back_to"), state.at("from"), state.at("to"), state.at("reason")};
+    return {state.at("failed_at"), state.at("back_to"), state.at("from"),
+            state.at("to"),        state.at("reason"),  state.value("setting", "")};
 }
 
 }  // namespace
@@ -52,10 +60,12 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
     }
     if (added) recoveries.push_back(*added);
     if (!recoveries.empty()) plan_.hold_at(recoveries.back().to);
+    for (const Recovery& recovery : recoveries) apply(recovery.setting);
     // As when the checkpoint was saved, just before the plan is asked again.
     if (const Precision wanted = plan_.at(std::max<std::int64_t>(step - 1, 0)); wanted != setup_.precision)
         setup_.set_precision(wanted);
     progress_ = restore_snapshot(setup_, checkpoint);
+    if (added && added->setting.starts_with(kInitScale)) setup_.scaler->set_scale(setup_.scaling.init_scale);
     scale_ = setup_.scaler->get_scale();
     summary_.recoveries = std::move(recoveries);
     if (!precisions.empty()) summary_.precisions = std::move(precisions);
@@ -81,13 +91,22 @@ void Trainer::recover(Observer& observer) {
     if (config_.trainer.on_instability == "stop") give_up(found, "");
     if (std::int64_t(summary_.recoveries.size()) >= config_.stability.max_recoveries)
         give_up(found, fmt::format("after {} recoveries (stability.max_recoveries)", summary_.recoveries.size()));
-    const std::optional<Precision> safer = plan_.safer_than(setup_.precision);
-    if (!safer) give_up(found, "there is no safer precision: the model, the data or the learning rate is to blame");
     const LatestCheckpoint good = folder_->checkpoints().latest();
     if (!good) give_up(found, "there is no checkpoint to go back to");
+    const std::optional<Precision> safer = plan_.safer_than(setup_.precision);
+    if (!safer) give_up(found, "there is no safer precision: the model, the data or the learning rate is to blame");
 
-    Recovery recovery{found.step, good.step, setup_.precision.name(), safer->name(), found.reason};
-    if (const std::string more = diagnose(found); !more.empty()) recovery.reason += "; " + more;
+    const Explanation why = diagnose(found);
+    Recovery recovery{found.step, good.step, setup_.precision.name(), safer->name(), found.reason, ""};
+    if (!why.text.empty()) recovery.reason += "; " + why.text;
+    const auto tried = [&](const Recovery& earlier) { return earlier.setting == why.remedy; };
+    if (config_.stability.apply_remedy && !why.remedy.empty() && std::ranges::none_of(summary_.recoveries, tried)) {
+        const Config wanted = load_config("", {why.remedy}, {});
+        if (why.remedy.starts_with(kPrecision))
+            recovery.to = wanted.trainer.resolved_precision().name();
+        else
+            recovery.to = recovery.from, recovery.setting = why.remedy;
+    }
     restore(load_checkpoint(good.path), recovery);
     monitor_.forget();
     StepState steps = setup_.optimizer->state();
@@ -101,22 +120,53 @@ void Trainer::recover(Observer& observer) {
         if (each.back_to == progress_.step) folder_->log(each, progress_.epoch);
     saved_at_ = -1;  // the same step again, with what was decided
     save(observer);
-    observer.noted(fmt::format("recovered at step {}: {}; back to step {} and on in {} instead of {}",
-                               recovery.failed_at, recovery.reason, recovery.back_to, recovery.to, recovery.from));
+    observer.noted(fmt::format("recovered at step {}: {}; back to step {} and on in {}{}", recovery.failed_at,
+                               recovery.reason, recovery.back_to, recovery.way_on(),
+                               recovery.to == recovery.from ? "" : " instead of " + recovery.from));
     if (validation_due()) validate(observer);
+}
+
+// A setting that some recovery has decided on.
+void Trainer::apply(const std::string& setting) {
+    if (setting.empty()) return;
+    const Config wanted = load_config("", {setting}, {});
+    if (setting.starts_with(kInitScale)) setup_.scaling.init_scale = wanted.scaler.init_scale;
+    if (!wanted.trainer.precision_overrides.empty()) setup_.override_precision(wanted.trainer.precision_overrides);
+}
+
+// What would train as this run does at this step.
+Config Trainer::config_now() const {
+    Config now = config_;
+    now.trainer.precision = setup_.precision.name();
+    now.trainer.precision_schedule.clear();
+    if (now.trainer.resolved_precision() != setup_.precision) now.trainer.amp_level = "auto";
+    now.scaler.init_scale = setup_.scaling.init_scale;
+    for (const auto& [path, module] : setup_.model->modules())
+        if (module->precision() && !path.empty())
+            now.trainer.precision_overrides.emplace_back(path, module->precision()->name());
+    return now;
+}
+
+// Where the device stops by itself, so that what led there is still there when the host, up to a ring of reports ahead,
+// gets to know.
+HaltSpec Trainer::halts() const {
+    if (config_.trainer.on_instability == "skip") return {false, false, kHopeless};
+    return {true, true, config_.stability.streak};
 }
 
 // What is known of the failure beyond its reason: the first gradient that is not finite, and what the program's own
 // diagnosis finds.
-std::string Trainer::diagnose(const Instability& found) {
-    std::string text;
-    for (const Parameter* parameter : setup_.optimizer->store().parameters()) {
-        if (kernels_for(setup_.device).all_finite(parameter->value.grad().view())) continue;
-        text = "first bad gradient: " + parameter->name;
-        break;
-    }
-    const std::string more = diagnosis_ ? diagnosis_(setup_, folder_->path(), last_, found) : "";
-    return text + (text.empty() || more.empty() ? "" : "; ") + more;
+Trainer::Explanation Trainer::diagnose(const Instability& found) {
+    Explanation why;
+    if (const std::int64_t place = found.report.step.first_nonfinite; place >= 0)
+        why.text = "first bad gradient: " + setup_.optimizer->store().parameter_at(place).name;
+    if (!diagnosis_) return why;
+    const Progress& before = heard_.before;
+    setup_.train_data->start_epoch(before.epoch, before.batch);
+    Explanation more =
+        diagnosis_(setup_, {folder_->path(), config_now(), next_group(), before, heard_.rng, heard_scale_, found});
+    if (!why.text.empty() && !more.text.empty()) why.text += "; ";
+    return {why.text + more.text, std::move(more.remedy)};
 }
 
 void Trainer::give_up(const Instability& found, const std::string& because) {
@@ -129,7 +179,7 @@ void Trainer::give_up(const Instability& found, const std::string& because) {
     text += fmt::format(" (in {}, loss {:g}, gradient norm {:g}", precision, found.report.loss,
                         found.report.step.grad_norm);
     if (setup_.scaler->enabled()) text += fmt::format(", scale {:g}", found.report.scale.scale);
-    if (const std::string more = diagnose(found); !more.empty()) text += ", " + more;
+    if (const std::string more = diagnose(found).text; !more.empty()) text += ", " + more;
     text += "). ";
     if (const LatestCheckpoint good = folder_->checkpoints().latest())
         text += fmt::format("The last good checkpoint is of step {}. ", good.step);

@@ -119,13 +119,11 @@ void RunFolder::log(const Alert& a) {
 }
 
 void RunFolder::log(const Recovery& r, std::int64_t epoch) {
-    metrics_->write(JsonLine()
-                        .add("step", r.back_to)
-                        .add("epoch", epoch)
-                        .add("recovery", r.reason)
-                        .add("failed_at", r.failed_at)
-                        .add("from", r.from)
-                        .add("to", r.to));
+    JsonLine line;
+    line.add("step", r.back_to).add("epoch", epoch).add("recovery", r.reason).add("failed_at", r.failed_at);
+    line.add("from", r.from).add("to", r.to);
+    if (!r.setting.empty()) line.add("setting", r.setting);
+    metrics_->write(line);
     if (events_) events_->scalar("alerts/recovery", r.back_to, double(r.failed_at));
 }
 

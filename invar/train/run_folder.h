@@ -48,12 +48,16 @@ struct MonitorMetrics {
     std::optional<double> step_ms, samples_per_s;  // since the last such record
 };
 
-// A run that had become unstable and was set right: it went back to an earlier step and on in a safer precision.
+// A run that had become unstable and was set right: it went back to an earlier step, and on in a safer precision or
+// with a setting that mends the step that failed.
 struct Recovery {
     std::int64_t failed_at = 0;  // the step that showed it
     std::int64_t back_to = 0;    // the step of the checkpoint
     std::string from, to;        // precisions
     std::string reason;
+    std::string setting;  // "trainer.precision_overrides={fc1: 32-true}"; "" where the precision alone has changed
+    // "16-mixed with trainer.precision_overrides={fc1: 32-true}"
+    std::string way_on() const { return setting.empty() ? to : to + " with " + setting; }
 };
 
 class RunFolder {

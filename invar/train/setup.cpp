@@ -167,4 +167,9 @@ void Setup::set_precision(const Precision& wanted) {
     scaler->configure(scaler_options(scaling, wanted));
 }
 
+void Setup::override_precision(const PrecisionOverrides& wanted) {
+    invar::override_precision(*model, wanted);
+    ++overrides_changed;
+}
+
 }  // namespace invar

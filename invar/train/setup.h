@@ -21,6 +21,8 @@ struct Setup {
     explicit Setup(const Config& config);
     // Goes on in another precision: weights and moments stay as they are, the scaler begins anew.
     void set_precision(const Precision& wanted);
+    // The same for single modules, by name pattern.
+    void override_precision(const PrecisionOverrides& wanted);
 
     Precision precision;
     Device device;
@@ -32,6 +34,7 @@ struct Setup {
     ClipSpec clip;
     LossConfig loss;
     ScalerConfig scaling;
+    int overrides_changed = 0;  // times, since it was made
     std::int64_t accumulate = 1;
     std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
     std::int64_t total_steps = 0;

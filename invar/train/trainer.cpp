@@ -30,13 +30,14 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     JsonLine precisions;
     for (const PrecisionSpan& span : s.precisions) precisions.add(std::to_string(span.step), span.precision);
     line.add("precision_by_step", precisions).add("recoveries", std::int64_t(s.recoveries.size()));
-    for (const Recovery& r : s.recoveries)
-        line.add(fmt::format("recovery_{}", &r - s.recoveries.data() + 1), JsonLine()
-                                                                               .add("failed_at", r.failed_at)
-                                                                               .add("back_to", r.back_to)
-                                                                               .add("from", r.from)
-                                                                               .add("to", r.to)
-                                                                               .add("reason", r.reason));
+    for (std::size_t i = 0; i < s.recoveries.size(); ++i) {
+        const Recovery& r = s.recoveries[i];
+        JsonLine recovery;
+        recovery.add("failed_at", r.failed_at).add("back_to", r.back_to).add("from", r.from).add("to", r.to);
+        recovery.add("reason", r.reason);
+        if (!r.setting.empty()) recovery.add("setting", r.setting);
+        line.add(fmt::format("recovery_{}", i + 1), recovery);
+    }
     line.add("all_finite", s.all_finite).add("peak_bytes", memory_line(s.memory.peak, s.memory.peak_total));
     return line;
 }
@@ -53,6 +54,7 @@ Trainer::Trainer(Config config, std::optional<fs::path> resume)
       plan_(config_.trainer, setup_.steps_per_epoch) {
     summary_.precisions = {{0, setup_.precision.name()}};
     if (resume) resume_from(*resume);
+    scale_ = setup_.scaler->get_scale();
 }
 
 void Trainer::resume_from(const fs::path& folder) {
@@ -82,8 +84,9 @@ RunSummary Trainer::run(Observer& observer) {
     reset_peak_memory(setup_.device);
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
-    step_.emplace(setup_, config_.trainer.cuda_graph, reports_.slots(),
-                  [&](const std::string& note) { observer.noted(note); });
+    ReportSlots slots = reports_.slots();
+    slots.halt = halts();
+    step_.emplace(setup_, config_.trainer.cuda_graph, slots, [&](const std::string& note) { observer.noted(note); });
     if (config_.trainer.on_instability == "recover" && progress_.step == 0) save(observer);  // somewhere to go back to
     if (validation_due()) validate(observer);  // resumed from a checkpoint whose validation may not have been reached
 
@@ -126,26 +129,16 @@ void Trainer::train_epoch(Observer& observer) {
         follow_plan(observer);
         if (unstable_) return;
         clock_.start();
-        std::vector<Batch> group;
-        std::int64_t samples = 0;
-        while (std::int64_t(group.size()) < setup_.accumulate) {
-            std::optional<Batch> batch = data.next();
-            if (!batch) break;
-            samples += batch->size;
-            group.push_back(std::move(*batch));
-        }
+        const std::vector<Batch> group = next_group();
         if (group.empty()) break;
 
         if (given_.size() == reports_.room()) hear(reports_.wait(), observer);
-        if (diagnosis_) {
-            if (scale_ == 0.0) scale_ = setup_.scaler->get_scale();
-            last_ = {group, progress_, default_generator().state(), scale_};
-        }
+        given_.push_back({progress_, default_generator().state()});
+        for (const Batch& batch : group) given_.back().samples += batch.size;
         (*step_)(group);
         ++progress_.step;
         monitor_.look(progress_.step, progress_.epoch, group);
         progress_.batch = data.position();
-        given_.push_back({progress_.step, progress_.epoch, samples});
         observer.ticked(progress_, setup_.total_steps);
         while (const std::optional<StepReport> report = reports_.poll()) hear(*report, observer);
         if (unstable_) return;
@@ -157,6 +150,17 @@ void Trainer::train_epoch(Observer& observer) {
         if (validation_due()) validate(observer);
         if (epoch_ended) return;
     }
+}
+
+// The batches of one step; fewer at the end of an epoch.
+std::vector<Batch> Trainer::next_group() {
+    std::vector<Batch> group;
+    while (std::int64_t(group.size()) < setup_.accumulate) {
+        std::optional<Batch> batch = setup_.train_data->next();
+        if (!batch) break;
+        group.push_back(std::move(*batch));
+    }
+    return group;
 }
 
 // Changes the precision where the schedule says so. Just before a step, so that what is saved and validated after one
@@ -186,12 +190,13 @@ void Trainer::hear(StepReport report, Observer& observer) {
     const Given given = given_.front();
     given_.pop_front();
     if (unstable_) return;  // what came after it counts for nothing
+    heard_ = given, heard_scale_ = scale_;
     if (!setup_.scaler->enabled()) report.scale = {};
     samples_ += given.samples;
     trained_samples_ += given.samples;
     const double now = clock_.seconds();
     log_step(given, report, now, observer);
-    const HeardStep heard{given.step, given.epoch, given.samples, now, given_.empty(), report};
+    const HeardStep heard{given.step(), given.before.epoch, given.samples, now, given_.empty(), report};
     tell(monitor_.heard(heard), observer);
     if (const std::optional<Instability> found = stability_.judge(heard))
         react(*found, observer);
@@ -202,15 +207,16 @@ void Trainer::hear(StepReport report, Observer& observer) {
 void Trainer::log_step(const Given& given, const StepReport& report, double now, Observer& observer) {
     const StepState& step = report.step;
     const std::int64_t every = config_.trainer.log_every_n_steps;
-    const bool due = given.step == 1 || given.step == setup_.total_steps || (every > 0 && given.step % every == 0);
-    const bool scale_moved = scale_ != 0.0 && scale_ != double(report.scale.scale);
+    const std::int64_t number = given.step();
+    const bool due = number == 1 || number == setup_.total_steps || (every > 0 && number % every == 0);
+    const bool scale_moved = scale_ != double(report.scale.scale);
     scale_ = report.scale.scale;
     // A skipped step always has its line, and a new scale: nobody should have to guess which ones did not count.
     if (!due && !step.skip && !scale_moved) return;
     StepMetrics m;
-    m.step = given.step;
+    m.step = number;
     m.total_steps = setup_.total_steps;
-    m.epoch = given.epoch;
+    m.epoch = given.before.epoch;
     m.loss = report.loss;
     m.lr = double(setup_.optimizer->groups()[0].lr) * double(step.lr_factor);
     m.grad_norm = step.grad_norm;

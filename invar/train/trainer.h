@@ -68,23 +68,32 @@ class Trainer {
     static void request_stop() { stop_requested_ = true; }
     Setup& setup() { return setup_; }
 
-    // The step that the device was given last, and how things stood before it.
-    struct LastStep {
+    // The step that showed that the run has become unstable, and how things stood before it. The weights still do,
+    // where its loss or gradients were not finite.
+    struct FailedStep {
+        std::filesystem::path run;
+        Config config;  // as it is at this step, whatever has been changed since the start
         std::vector<Batch> group;
         Progress progress;
         RngState rng;
         double scale = 1.0;
+        Instability found;
     };
-    // Asked when the run has become unstable, before anything is changed: more about why, in a sentence or two. `run`
-    // is its folder.
-    using Diagnosis =
-        std::function<std::string(Setup&, const std::filesystem::path& run, const LastStep&, const Instability&)>;
+    struct Explanation {
+        std::string text;    // why, in a sentence or two
+        std::string remedy;  // key=value; "" unless the step was replayed with it and was finite
+    };
+    // Asked before anything is changed.
+    using Diagnosis = std::function<Explanation(Setup&, const FailedStep&)>;
     void set_diagnosis(Diagnosis diagnosis) { diagnosis_ = std::move(diagnosis); }
 
   private:
-    // A step that the device was given and has not reported yet.
+    // A step that the device was given and has not reported yet, and how things stood before it.
     struct Given {
-        std::int64_t step, epoch, samples;
+        Progress before;
+        RngState rng;
+        std::int64_t samples = 0;
+        std::int64_t step() const { return before.step + 1; }
     };
 
     void resume_from(const std::filesystem::path& folder);
@@ -92,6 +101,7 @@ class Trainer {
     nlohmann::json watch_state() const;  // what a checkpoint holds beside the snapshot
     void follow_plan(Observer& observer);
     void train_epoch(Observer& observer);
+    std::vector<Batch> next_group();
     void hear(StepReport report, Observer& observer);
     void log_step(const Given& given, const StepReport& report, double now, Observer& observer);
     void hear_out(Observer& observer);
@@ -102,7 +112,10 @@ class Trainer {
     void write_summary(const std::string& status, const std::string& failure = "");
     void react(const Instability& found, Observer& observer);
     void recover(Observer& observer);
-    std::string diagnose(const Instability& found);
+    Explanation diagnose(const Instability& found);
+    void apply(const std::string& setting);
+    Config config_now() const;
+    HaltSpec halts() const;
     [[noreturn]] void give_up(const Instability& found, const std::string& because);
 
     Config config_;
@@ -114,17 +127,18 @@ class Trainer {
     Stability stability_;
     PrecisionPlan plan_;
     Diagnosis diagnosis_;
-    LastStep last_;
     std::optional<Instability> unstable_;  // until it is dealt with
     Progress progress_;                    // of what was given
     std::deque<Given> given_;
+    Given heard_;               // the step that was heard of last
+    double heard_scale_ = 1.0;  // and the scale before it
     std::optional<RunFolder> folder_;
     std::vector<std::string> notes_;
     RunSummary summary_;
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
     std::int64_t trained_samples_ = 0;
-    double scale_ = 0.0;  // after the last step that was heard of; 0: not known
+    double scale_ = 1.0;  // after the last step that was heard of
     // since the last logged step
     double logged_at_ = 0.0;
     std::int64_t samples_ = 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-Finding find(FaultyRun& run, double scale = 1.0, const LossFunction& loss = cross_entropy_loss) {
+Finding find(FaultyRun& run, double scale = 1.0, const LossFunction& loss = {}) {
     return find_first_bad(run.setup, run.group, run.rng, scale, loss);
 }
 

@@ -210,13 +210,12 @@ TEST(Recovery, EndsWithADiagnosisWhereNoPrecisionHelps) {
     Stopper observer;
     Trainer trainer(config);
     std::vector<std::string> asked;
-    trainer.set_diagnosis(
-        [&](invar::Setup&, const std::filesystem::path& run, const Trainer::LastStep& last, const Instability& found) {
-            EXPECT_EQ(run, scratch.path() / "run");
-            EXPECT_FALSE(last.group.empty());
-            asked.push_back(found.kind);
-            return std::string("the learning rate is a mountain");
-        });
+    trainer.set_diagnosis([&](invar::Setup&, const Trainer::FailedStep& step) -> Trainer::Explanation {
+        EXPECT_EQ(step.run, scratch.path() / "run");
+        EXPECT_FALSE(step.group.empty());
+        asked.push_back(step.found.kind);
+        return {"the learning rate is a mountain", ""};
+    });
     EXPECT_ERROR(trainer.run(observer), Error, "there is no safer precision");
     EXPECT_EQ(asked.size(), 3u);
     const auto summary = nlohmann::json::parse(file_bytes(scratch.path() / "run" / "summary.json"));

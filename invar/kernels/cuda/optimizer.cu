@@ -10,16 +10,23 @@ namespace {
 
 // --- statistics: a fixed number of blocks, then one that adds up what they found ---
 
+constexpr std::int64_t kNowhere = std::int64_t(1) << 62;
+
+__device__ inline bool is_bad(float v) {
+    return !(fabsf(v) <= 3.402823466e38f);
+}
+
 struct Found {
     double squares = 0;
     double largest = 0;
     std::int64_t bad = 0;
+    std::int64_t first_bad = kNowhere;
 
-    __device__ void look(float v) {
+    __device__ void look(float v, std::int64_t at) {
         const float a = fabsf(v);
         squares += double(v) * double(v);
         largest = double(a) > largest ? double(a) : largest;
-        bad += !(a <= 3.402823466e38f);
+        if (is_bad(v)) ++bad, first_bad = smaller(first_bad, at);
     }
 };
 
@@ -29,6 +36,7 @@ struct Together {
         both.squares = a.squares + b.squares;
         both.largest = b.largest > a.largest ? b.largest : a.largest;
         both.bad = a.bad + b.bad;
+        both.first_bad = smaller(a.first_bad, b.first_bad);
         return both;
     }
 };
@@ -61,15 +69,19 @@ __global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std
                 const float a = fabsf(four[k]);
                 squares[k] += double(four[k]) * double(four[k]);
                 peak = a > peak ? a : peak;
-                bad += !(a <= 3.402823466e38f);
+                bad += is_bad(four[k]);
             }
         }
     }
     Found mine;
+    if (bad > 0)  // seldom: the same way again, so that the loop above stays as short as it is
+        for (std::int64_t at = global_thread() * 4; at < packed; at += grid_threads() * 4)
+            for (int k = 0; k < 4; ++k)
+                if (is_bad(g[at + k])) mine.first_bad = smaller(mine.first_bad, at + k);
     mine.squares = (squares[0] + squares[1]) + (squares[2] + squares[3]);
     mine.largest = double(peak);
     mine.bad = bad;
-    for (std::int64_t i = packed + global_thread(); i < n; i += grid_threads()) mine.look(g[i]);
+    for (std::int64_t i = packed + global_thread(); i < n; i += grid_threads()) mine.look(g[i], i);
     mine = reduce<kThreads>(mine, Together{});
     if (threadIdx.x == 0) parts[blockIdx.x] = mine;
 }
@@ -91,6 +103,7 @@ __global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, con
     state->sum_squares = all.squares;
     state->max_abs = all.largest;
     state->nonfinite = all.bad;
+    state->first_nonfinite = all.first_bad == kNowhere ? -1 : all.first_bad;
     if (plan.wanted) plan_step(*state, plan.scale != nullptr ? plan.scale->scale : 1.0f, plan.clip, plan.schedule);
 }
 

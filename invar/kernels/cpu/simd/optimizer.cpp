@@ -94,7 +94,7 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
     struct Part {
         double squares;
         float largest;
-        std::int64_t bad;
+        std::int64_t bad, first_bad;
     };
     // Chunks do not depend on the number of threads, and are summed in order: the norm is the same bits every time.
     std::vector<Part> parts(static_cast<std::size_t>(chunks));
@@ -126,13 +126,17 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
             for (int k = 0; k < 8; ++k)
                 squares += sum[k], largest = peak[k] > largest ? peak[k] : largest, bad += wrong[k];
         }
-        parts[static_cast<std::size_t>(c)] = {squares, largest, bad};
+        std::int64_t first_bad = -1;
+        for (std::int64_t i = c * chunk; bad > 0 && first_bad < 0; ++i)
+            if (!(std::fabs(g[i]) <= 3.402823466e38f)) first_bad = i;
+        parts[static_cast<std::size_t>(c)] = {squares, largest, bad, first_bad};
     }
-    state->sum_squares = 0.0, state->max_abs = 0.0, state->nonfinite = 0;
+    state->sum_squares = 0.0, state->max_abs = 0.0, state->nonfinite = 0, state->first_nonfinite = -1;
     for (const Part& part : parts) {
         state->sum_squares += part.squares;
         state->max_abs = part.largest > state->max_abs ? part.largest : state->max_abs;
         state->nonfinite += part.bad;
+        if (state->first_nonfinite < 0) state->first_nonfinite = part.first_bad;
     }
 }
 
