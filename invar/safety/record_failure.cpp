@@ -15,17 +15,14 @@ Finding record_failure(Setup& setup, const Trainer::FailedStep& step) {
 Trainer::Explanation explain(Setup& setup, const Trainer::FailedStep& step) {
     const Finding finding = record_failure(setup, step);
     const std::string more = "more: invar diagnose " + shell_word(step.run.string());
-    if (!finding) return {more, ""};
-    return {one_line(finding) + "; " + more, finding.verified ? finding.remedy : ""};
+    if (!finding) return {more, "", ""};
+    return {one_line(finding) + "; " + more, finding.remedy, finding.verified ? finding.remedy : ""};
 }
 
 std::string one_line(const Finding& f) {
     if (!f) return "the step is finite when it is replayed";
-    std::string text =
-        fmt::format("{}, gave {} in {}; the {} {} to blame", f.where(), f.result.nans > 0 ? "NaN" : "Inf",
-                    name_of(f.dtype), name_of(f.blame), f.blame == Blame::weights ? "are" : "is");
-    if (!f.remedy.empty()) text += fmt::format("; try {}", f.remedy);
-    return text;
+    return fmt::format("{}, gave {} in {}; the {} {} to blame", f.where(), f.result.nans > 0 ? "NaN" : "Inf",
+                       name_of(f.dtype), name_of(f.blame), f.blame == Blame::weights ? "are" : "is");
 }
 
 }  // namespace invar

@@ -11,7 +11,7 @@ Finding record_failure(Setup& setup, const Trainer::FailedStep& step);
 // The same as a trainer wants it: Trainer::set_diagnosis(explain).
 Trainer::Explanation explain(Setup& setup, const Trainer::FailedStep& step);
 
-// For an error message or a log: "linear in fc1, forward, gave Inf in f16; precision is to blame; try KEY=VALUE".
+// For an error message or a log: "linear in fc1, forward, gave Inf in f16; the precision is to blame".
 std::string one_line(const Finding& finding);
 
 }  // namespace invar

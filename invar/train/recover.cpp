@@ -166,7 +166,8 @@ Trainer::Explanation Trainer::diagnose(const Instability& found) {
     Explanation more =
         diagnosis_(setup_, {folder_->path(), config_now(), next_group(), before, heard_.rng, heard_scale_, found});
     if (!why.text.empty() && !more.text.empty()) why.text += "; ";
-    return {why.text + more.text, std::move(more.remedy)};
+    more.text = why.text + more.text;
+    return more;
 }
 
 void Trainer::give_up(const Instability& found, const std::string& because) {
@@ -179,13 +180,15 @@ void Trainer::give_up(const Instability& found, const std::string& because) {
     text += fmt::format(" (in {}, loss {:g}, gradient norm {:g}", precision, found.report.loss,
                         found.report.step.grad_norm);
     if (setup_.scaler->enabled()) text += fmt::format(", scale {:g}", found.report.scale.scale);
-    if (const std::string more = diagnose(found).text; !more.empty()) text += ", " + more;
+    const Explanation why = diagnose(found);
+    if (!why.text.empty()) text += ", " + why.text;
     text += "). ";
     if (const LatestCheckpoint good = folder_->checkpoints().latest())
         text += fmt::format("The last good checkpoint is of step {}. ", good.step);
     const std::optional<Precision> safer = plan_.safer_than(setup_.precision);
-    text += fmt::format("Try {}a lower optimizer.lr or trainer.gradient_clip_val=1",
-                        safer ? fmt::format("trainer.precision={}, ", safer->name()) : "");
+    text += fmt::format("Try {}", !why.advice.empty() ? why.advice + ", " : "");
+    if (why.advice.empty() && safer) text += fmt::format("trainer.precision={}, ", safer->name());
+    text += "a lower optimizer.lr or trainer.gradient_clip_val=1";
     clock_.stop();
     summary_.memory = memory_stats(setup_.device);
     write_summary("unstable", text);

@@ -81,7 +81,8 @@ class Trainer {
     };
     struct Explanation {
         std::string text;    // why, in a sentence or two
-        std::string remedy;  // key=value; "" unless the step was replayed with it and was finite
+        std::string advice;  // key=value; "" where there is none
+        std::string remedy;  // the same where the step was replayed with it and was finite
     };
     // Asked before anything is changed.
     using Diagnosis = std::function<Explanation(Setup&, const FailedStep&)>;

@@ -86,14 +86,31 @@ TEST_F(DiagnoseCommand, RefusesWhatMakesNoSense) {
 }
 
 TEST_F(DiagnoseCommand, TuneSaysThatNothingNeedsToBeKeptAndHowToValidate) {
-    const Result result = invar(small({"--steps", "1", "--batches", "2"}, {"tune"}));
+    const Result result = invar(small({"--steps", "1", "--batches", "2", "--no-validate"}, {"tune"}));
     ASSERT_EQ(result.code, 0) << result.err << result.out;
     EXPECT_TRUE(has(result.out, "no module needs FP32")) << result.out;
     EXPECT_TRUE(has(result.out, "peak memory")) << result.out;
     EXPECT_TRUE(has(result.out, "to validate it: invar validate data=synthetic")) << result.out;
-    const auto json = nlohmann::json::parse(invar(small({"--steps", "0", "--json"}, {"tune"})).out);
+    const auto json = nlohmann::json::parse(invar(small({"--steps", "0", "--no-validate", "--json"}, {"tune"})).out);
     EXPECT_TRUE(json.at("met"));
     EXPECT_GT(json.at("before").at("cosine"), 0.99);
+}
+
+TEST_F(DiagnoseCommand, TuneValidatesWhatItFoundAndEndsWithThatVerdict) {
+    // So strict that the rounding of FP16 alone is too much for some modules.
+    const Result result = invar(small({"--steps", "0", "--target", "1e-4", "--cosine", "0.5"}, {"tune"}));
+    ASSERT_TRUE(result.code == 0 || result.code == 1 || result.code == 3) << result.err << result.out;
+    EXPECT_TRUE(has(result.out, "precision_overrides:")) << result.out;
+    EXPECT_TRUE(has(result.out, "run 2 of 2 runs/run/16-mixed")) << result.out;
+    EXPECT_TRUE(has(result.out, result.code == 0   ? "PASS: "
+                                : result.code == 3 ? "MARGINAL: "
+                                                   : "FAIL: "))
+        << result.out;
+    const Config low = parse_config(slurp(folder_ / "runs/run/16-mixed/config.yaml"), "config.yaml");
+    const Config full = parse_config(slurp(folder_ / "runs/run/fp32/config.yaml"), "config.yaml");
+    EXPECT_FALSE(low.trainer.precision_overrides.empty()) << "trained as tuned";
+    EXPECT_TRUE(full.trainer.precision_overrides.empty());
+    EXPECT_TRUE(has(slurp(folder_ / "runs/run/report.md"), "trainer.precision_overrides=")) << "to reproduce it";
 }
 
 }  // namespace

@@ -298,6 +298,12 @@ TEST_F(Gpu, CountsPastTwoToThe31InTheOptimizer) {
     kernels.grad_stats(gradients.view(), state);
     kernels.download(&found, state, sizeof found);
     EXPECT_EQ(found.nonfinite, 1);
+    EXPECT_EQ(found.first_nonfinite, count - 2);
+    kernels.fill(gradients.window(5, {3}).view(), -std::numeric_limits<double>::infinity());
+    kernels.grad_stats(gradients.view(), state);
+    kernels.download(&found, state, sizeof found);
+    EXPECT_EQ(found.nonfinite, 4);
+    EXPECT_EQ(found.first_nonfinite, 5);
 }
 
 // --- more than there is ---

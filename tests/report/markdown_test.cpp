@@ -72,6 +72,17 @@ TEST(Report, DecidesEachBoxByAMeasurement) {
     EXPECT_TRUE(has(report_of(bad), "- [ ] Check for NaN/Inf"));
 }
 
+TEST(Report, TellsWhatARunWasSavedFrom) {
+    Validation v = made_up();
+    EXPECT_FALSE(has(report_of(v), "Recoveries"));
+    v.candidates[0].runs[0].recoveries = {"at step 9: the loss is NaN; back to step 6 and on in bf16-mixed"};
+    decide(v);
+    const std::string text = report_of(v);
+    EXPECT_TRUE(has(text, "### Recoveries\n\n- at step 9: the loss is NaN; back to step 6 and on in bf16-mixed\n"));
+    EXPECT_TRUE(has(text, "- [ ] Check for NaN/Inf"));
+    EXPECT_TRUE(has(text, "**Verdict: MARGINAL**"));
+}
+
 TEST(Report, LeavesABoxOpenWhereNothingWasMeasured) {
     Validation v = made_up();
     for (Arm* arm : {&v.baseline, &v.candidates[0]}) {
@@ -144,14 +155,6 @@ TEST(ReportText, WritesSizesTimesAndChanges) {
     EXPECT_EQ(report_change(2, 1.99999), "0.00%") << "not -0.00%";
     EXPECT_EQ(report_change(0, 1), "n/a");
     EXPECT_EQ(report_change(-2, -1), "+50.00%");
-}
-
-TEST(ReportText, QuotesShellWordsOnlyWhereNeeded) {
-    EXPECT_EQ(shell_word("trainer.precision=32-true"), "trainer.precision=32-true");
-    EXPECT_EQ(shell_word("a b"), "'a b'");
-    EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
-    EXPECT_EQ(shell_word(""), "''");
-    EXPECT_EQ(shell_word("$(rm -rf x)"), "'$(rm -rf x)'");
 }
 
 TEST(ReportText, KeepsBarsAndLinesInsideTheirCell) {

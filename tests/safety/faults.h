@@ -93,12 +93,12 @@ class FaultyNet : public Module {
 
 inline constexpr int kLayers = 4;
 
-inline Config faulty_config(const std::string& precision) {
+inline Config faulty_config(const std::string& precision, const std::string& device = "cpu") {
     Config config;
     config.seed = 3;
     config.trainer.precision = precision;
     config.trainer.threads = 1;
-    config.trainer.device = "cpu";
+    config.trainer.device = device;
     config.model.name = "mlp";
     config.model.hidden = {4};
     config.model.classes = 4;
@@ -113,8 +113,9 @@ inline Config faulty_config(const std::string& precision) {
 }
 
 struct FaultyRun {
-    FaultyRun(const std::string& precision, Fault fault, int at, int layers = kLayers, double lr = 0.01)
-        : config(faulty_config(precision)), setup(config) {
+    FaultyRun(const std::string& precision, Fault fault, int at, int layers = kLayers, double lr = 0.01,
+              const std::string& device = "cpu")
+        : config(faulty_config(precision, device)), setup(config) {
         setup.optimizer.reset();
         default_generator().set_state({7, 0});
         auto made = std::make_unique<FaultyNet>(layers, fault, at, 16, 24, 4);
@@ -123,6 +124,7 @@ struct FaultyRun {
         for (Parameter* p : setup.model->parameters())  // so that signals neither die nor grow over many layers
             if (p->name.ends_with("weight"))
                 kernels_for({}).unary(UnaryOp::Affine, p->value.view(), p->value.view(), {1.7, 0});
+        setup.model->to(setup.device);
         setup.optimizer =
             std::make_unique<Optimizer>(*setup.model, OptimizerSpec{.kind = OptimizerSpec::Kind::sgd, .lr = float(lr)},
                                         StoreOptions::for_precision(setup.precision));

@@ -89,6 +89,22 @@ TEST(FindFirstBad, NamesTheLossAndARemedyThatDoesNotNeedAModule) {
     EXPECT_TRUE(f.verified);
 }
 
+// A run replays its own loss, not the usual one.
+TEST(FindFirstBad, LooksIntoTheLossThatTheRunIsConfiguredWith) {
+    FaultyRun run("bf16-mixed", Fault::none, 0);
+    EXPECT_FALSE(find(run));
+    const Tensor bias = run.net->layer(kLayers).linear.bias->value;
+    bias.data<float>()[0] = 200;  // exp of it is beyond FP32
+    run.setup.optimizer->store().refresh_shadow();
+    EXPECT_FALSE(find(run)) << "cross-entropy bears it";
+    run.setup.loss.name = "exp";
+    const Finding f = find(run);
+    ASSERT_TRUE(f);
+    EXPECT_EQ(f.module, "loss");
+    EXPECT_EQ(f.op, "exp");
+    EXPECT_EQ(f.blame, Blame::model) << f.text();
+}
+
 TEST(FindFirstBad, NamesTheSampleThatIsNotFinite) {
     for (const char* precision : {"32-true", "16-mixed"})
         for (const float bad : {kNaN, std::numeric_limits<float>::infinity()}) {
@@ -183,10 +199,8 @@ TEST(Failure, IsFoundAgainInAnotherProcessFromItsFolder) {
     FaultyRun run("16-mixed", Fault::backward_overflow, 3);
     EXPECT_FALSE(has_failure(scratch.path()));
     const Finding now =
-        record_failure(scratch.path(), run.setup, run.group, {12, 1, 4}, run.rng, 256, to_yaml(run.config));
-    EXPECT_EQ(one_line(now),
-              "steep in layer3, backward, gave Inf in f16; the precision is to blame; try "
-              "trainer.precision_overrides={layer3: 32-true}");
+        record_failure(run.setup, {scratch.path(), run.config, run.group, {12, 1, 4}, run.rng, 256, Instability{}});
+    EXPECT_EQ(one_line(now), "steep in layer3, backward, gave Inf in f16; the precision is to blame");
     EXPECT_TRUE(has_failure(scratch.path()));
 
     FaultyRun later("16-mixed", Fault::backward_overflow, 3);

@@ -145,6 +145,43 @@ TEST(Validate, SaysSoWhenTheBaselineGivesNothingToCompareWith) {
     EXPECT_EQ(watcher.folders.size(), 1u) << "no candidate needs to run";
 }
 
+TEST(Validate, JudgesAScheduleOfPrecisionsAgainstFp32Alone) {
+    const Scratch scratch;
+    ValidateOptions options = tiny(scratch);
+    options.base.trainer.precision_schedule = {{false, 0, "bf16-mixed"}, {false, 8, "16-mixed"}};
+    Watcher watcher;
+    const Validation validation = validate(options, watcher);
+    EXPECT_EQ(watcher.folders, (std::vector<std::string>{"fp32", "schedule"}));
+    EXPECT_EQ(watcher.precisions, (std::vector<std::string>{"32-true", "bf16-mixed"}));
+    EXPECT_EQ(validation.candidates[0].runs[0].precision, "16-mixed") << "at its end";
+    options.candidates = {"bf16-mixed"};
+    const Validation named = validate(options, watcher);
+    EXPECT_EQ(watcher.precisions.back(), "bf16-mixed");
+    EXPECT_EQ(named.candidates[0].runs[0].precision, "bf16-mixed") << "from the first step to the last";
+    options.base.trainer.precision_schedule.clear();
+    options.candidates = {"schedule"};
+    EXPECT_ERROR(validate(options, watcher), UsageError, "no trainer.precision_schedule");
+}
+
+TEST(Validate, DoesNotPassACandidateThatHadToBeRecovered) {
+    const Scratch scratch;
+    ValidateOptions options = tiny(scratch);
+    options.base.data.std = 1e-7;  // beyond FP16
+    options.base.trainer.on_instability = "recover";
+    options.candidates = {"16-mixed"};
+    options.limits = {0.5, 0.9};  // whatever comes of it is close enough
+    Observer nobody;
+    const Validation validation = validate(options, nobody);
+    const Arm& arm = validation.candidates.at(0);
+    ASSERT_FALSE(arm.failed()) << arm.failure;
+    EXPECT_EQ(arm.verdict, Verdict::marginal) << arm.reason;
+    EXPECT_NE(arm.reason.find("recovered 1 time"), std::string::npos) << arm.reason;
+    ASSERT_EQ(arm.recoveries(), 1u);
+    const std::string& told = arm.runs[0].recoveries[0];
+    for (const char* part : {"at step 1", "in f16", "back to step 0", "on in bf16-mixed"})
+        EXPECT_NE(told.find(part), std::string::npos) << part << " is not in: " << told;
+}
+
 TEST(Validate, RefusesBadOptionsBeforeTheFirstRun) {
     const Scratch scratch;
     Watcher watcher;
@@ -154,7 +191,6 @@ TEST(Validate, RefusesBadOptionsBeforeTheFirstRun) {
         validate(options, watcher);
     };
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"16-mixed", "fp17"}; }), UsageError, "fp17");
-    EXPECT_ERROR(with([](auto& o) { o.candidates = {}; }), UsageError, "--candidates");
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp32"}; }), UsageError, "baseline itself");
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp8"}; }), UsageError, "");
     EXPECT_ERROR(with([](auto& o) { o.seeds = 0; }), UsageError, "--seeds 0");

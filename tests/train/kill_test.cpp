@@ -14,8 +14,21 @@
 #include "invar/core/error.h"
 #include "tests/train/scratch_run.h"
 
+#ifdef INVAR_TEST_ON_GPU
+#include "tests/gpu/fixture.h"
+#endif
+
 namespace invar {
 namespace {
+
+#ifdef INVAR_TEST_ON_GPU
+using GpuDying = testing::Gpu;
+#define DYING_TEST(name) TEST_F(GpuDying, name)
+constexpr const char* kDevice = "cuda";
+#else
+#define DYING_TEST(name) TEST(Dying, name)
+constexpr const char* kDevice = "cpu";
+#endif
 
 namespace fs = std::filesystem;
 
@@ -27,6 +40,8 @@ constexpr int kIoError = 42, kOtherError = 43;
 
 Config dying_config(const fs::path& output) {
     Config config = small_config(output);
+    config.trainer.device = kDevice;
+    config.monitor.enabled = config.trainer.device == "cpu";  // a GPU answers it between other lines: a matter of time
     config.trainer.precision = "16-mixed";
     config.trainer.accumulate_grad_batches = 2;
     config.trainer.max_epochs = std::getenv(kEpochs) ? std::atoi(std::getenv(kEpochs)) : 60;  // of five steps
@@ -65,12 +80,12 @@ int train_here(const fs::path& output) {
     }
 }
 
-class ChildMode : public testing::Environment {
+class ChildMode : public ::testing::Environment {
     void SetUp() override {
         if (const char* output = std::getenv(kOutput)) ::_exit(train_here(output));
     }
 };
-const auto* const kChildMode = testing::AddGlobalTestEnvironment(new ChildMode);
+const auto* const kChildMode = ::testing::AddGlobalTestEnvironment(new ChildMode);
 
 class Child {
   public:
@@ -81,7 +96,7 @@ class Child {
         std::vector<char*> environment;
         for (std::string& variable : variables) environment.push_back(variable.data());
         environment.push_back(nullptr);
-        std::string name = "test_train", filter = "--gtest_filter=Dying.*", quiet = "--gtest_brief=1";
+        std::string name = "test_train", filter = "--gtest_filter=*Dying.*", quiet = "--gtest_brief=1";
         char* arguments[] = {name.data(), filter.data(), quiet.data(), nullptr};
         EXPECT_EQ(::posix_spawn(&id_, "/proc/self/exe", nullptr, nullptr, arguments, environment.data()), 0);
     }
@@ -134,7 +149,7 @@ std::uintmax_t size_of_metrics(const fs::path& run) {
     return none ? 0 : size;
 }
 
-TEST(Dying, ByKillNineAtAnyMomentLosesNothing) {
+DYING_TEST(ByKillNineAtAnyMomentLosesNothing) {
     ::unsetenv(kEpochs);
     const ScratchFolder scratch;
     const Undisturbed undisturbed(scratch.path());
@@ -159,7 +174,7 @@ TEST(Dying, ByKillNineAtAnyMomentLosesNothing) {
 }
 
 // Once more from shortly before the instability, killed at any moment while it is found and set right.
-TEST(Dying, DuringARecoveryLosesNothing) {
+DYING_TEST(DuringARecoveryLosesNothing) {
     ::setenv(kRecovers, "1", 1);
     ::unsetenv(kEpochs);
     const ScratchFolder scratch;
@@ -193,7 +208,7 @@ TEST(Dying, DuringARecoveryLosesNothing) {
     ::unsetenv(kRecovers);
 }
 
-TEST(Dying, OfAFullDiskIsAnErrorAndKeepsEarlierCheckpoints) {
+DYING_TEST(OfAFullDiskIsAnErrorAndKeepsEarlierCheckpoints) {
     ::setenv(kEpochs, "10", 1);
     const ScratchFolder scratch;
     const Undisturbed undisturbed(scratch.path());

@@ -214,7 +214,7 @@ TEST(Recovery, EndsWithADiagnosisWhereNoPrecisionHelps) {
         EXPECT_EQ(step.run, scratch.path() / "run");
         EXPECT_FALSE(step.group.empty());
         asked.push_back(step.found.kind);
-        return {"the learning rate is a mountain", ""};
+        return {"the learning rate is a mountain", "optimizer.lr=1e-3", ""};
     });
     EXPECT_ERROR(trainer.run(observer), Error, "there is no safer precision");
     EXPECT_EQ(asked.size(), 3u);

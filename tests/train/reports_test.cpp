@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "invar/core/error.h"
@@ -21,10 +22,14 @@ struct Steps {
         end.scale = &scale;
         end.updates_scale = true;
         end.scaler.enabled = true;
+        end.scaler.min_scale = min_scale;
         end.reports = reports.slots();
+        end.reports.halt = halt;
         kernels_for({}).conclude(end, Tensor::scalar(loss).view());
     }
     Reports& reports;
+    HaltSpec halt;
+    float min_scale = 0;
     StepState state;
     ScaleState scale{.scale = 1024};
 };
@@ -67,6 +72,42 @@ TEST(Reports, AreWaitedFor) {
     device.join();
     EXPECT_EQ(reports.wait().loss, 3.0);
     EXPECT_ERROR(reports.wait(), Error, "no report of step 2 came");
+}
+
+// The host may be many steps ahead: what those would change waits for it.
+TEST(Halting, LeavesEverythingAsTheBadStepDid) {
+    struct Case {
+        HaltSpec halt;
+        double loss;
+        int skipped;  // in a row, the last one halts
+        float min_scale;
+    };
+    for (const Case& c : {Case{{true, false, 0}, NAN, 1, 0}, Case{{true, false, 0}, -INFINITY, 1, 0},
+                          Case{{false, false, 3}, 1.0, 3, 0}, Case{{false, true, 0}, 1.0, 1, 1024}}) {
+        Reports reports{Device::cpu()};
+        Steps steps(reports);
+        steps.halt = c.halt;
+        steps.min_scale = c.min_scale;
+        steps.end(1.0);
+        EXPECT_FALSE(steps.state.halted);
+        for (int i = 0; i < c.skipped; ++i) {
+            EXPECT_FALSE(steps.state.halted) << i;
+            steps.end(c.loss, true);
+        }
+        EXPECT_TRUE(steps.state.halted);
+        const StepState then = steps.state;
+        const float scale = steps.scale.scale;
+        plan_step(steps.state, 1.0f, {}, {});
+        EXPECT_TRUE(steps.state.skip) << "whatever its gradients";
+        steps.end(1.0, true);
+        EXPECT_EQ(steps.state.skipped, then.skipped);
+        EXPECT_EQ(steps.state.taken, 1);
+        EXPECT_EQ(steps.scale.scale, scale);
+    }
+    Reports reports{Device::cpu()};
+    Steps steps(reports);
+    for (int i = 0; i < 200; ++i) steps.end(NAN, true);
+    EXPECT_FALSE(steps.state.halted) << "not where nobody asked for it";
 }
 
 TEST(Reports, NeedRoom) {
