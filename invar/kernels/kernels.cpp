@@ -15,6 +15,15 @@ void Kernels::matmul_with(const Epilogue& e, const View& a, const View& b, const
     sum({1, a.size[2], a.size[1]}, rows, e.row_sums, 1.0, accumulate);
 }
 
+void Kernels::segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states) {
+    for (const Segment& segment : segments) {
+        View part = gradients;
+        part.data = gradients.as<float>() + segment.begin;
+        part.size[0] = segment.count;
+        grad_stats(part, states++);
+    }
+}
+
 void Kernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
                                   const View& gb, bool accumulate) {
     unary_backward(activation == Activation::relu ? UnaryOp::Relu : UnaryOp::GeluTanh, gy, saved, gx, {});

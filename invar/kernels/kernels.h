@@ -142,6 +142,8 @@ class Kernels {
     // --- the optimizer, over flat stores ---
     // Sum of squares, largest magnitude and count of non-finite values of the f32 gradients, into `state`.
     virtual void grad_stats(const View& gradients, StepState* state) = 0;
+    // The same of each segment by itself, into states[0], states[1], ...
+    virtual void segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states);
     // grad_stats, and from them what the step does. `scale` is what the gradients are still multiplied by; nullptr
     // where they are not.
     virtual void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,

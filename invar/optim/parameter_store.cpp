@@ -39,7 +39,7 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
         check<UsageError>(parameters_[i]->value.device() == device, "parameter {} is on {}, the first one on {}",
                           parameters_[i]->name, parameters_[i]->value.device().str(), device.str());
         const std::int64_t size = (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
-        offsets_.push_back(total);
+        places_.push_back({total, parameters_[i]->value.numel(), group_of[i]});
         if (!segments_.empty() && segments_.back().group == group_of[i])
             segments_.back().count += size;
         else
@@ -51,11 +51,11 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
     for (int i = 0; i < moments; ++i) moments_.push_back(flat_array(total, Dtype::f32, device, Purpose::optimizer));
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         Parameter& parameter = *parameters_[i];
-        Tensor window = weights_.window(offsets_[i], parameter.value.shape());
+        Tensor window = weights_.window(places_[i].begin, parameter.value.shape());
         kernels_for(device).copy(parameter.value.view(), window.view());
         parameter.value = window;
         parameter.value.set_requires_grad();
-        parameter.value.set_grad(gradients_.window(offsets_[i], window.shape()));
+        parameter.value.set_grad(gradients_.window(places_[i].begin, window.shape()));
     }
     set_shadow(options.shadow);
 }
@@ -84,7 +84,7 @@ FlatStore ParameterStore::flat() const {
 }
 
 Tensor ParameterStore::moment(int which, std::size_t i) const {
-    return moments_.at(std::size_t(which)).window(offsets_[i], parameters_[i]->value.shape());
+    return moments_.at(std::size_t(which)).window(places_[i].begin, parameters_[i]->value.shape());
 }
 
 // Nothing is written: the first gradient of the next backward overwrites the old one.
@@ -102,7 +102,7 @@ void ParameterStore::set_shadow(std::optional<Dtype> dtype) {
     shadow_ = dtype ? flat_array(weights_.numel(), *dtype, weights_.device(), Purpose::weights) : Tensor{};
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Tensor& value = parameters_[i]->value;
-        value.set_shadow(shadow_ ? shadow_.window(offsets_[i], value.shape()) : Tensor{});
+        value.set_shadow(shadow_ ? shadow_.window(places_[i].begin, value.shape()) : Tensor{});
     }
     refresh_shadow();
 }
@@ -113,8 +113,8 @@ void ParameterStore::refresh_shadow() {
 
 const Parameter& ParameterStore::parameter_at(std::int64_t place) const {
     check(place >= 0 && place < weights_.numel(), "no parameter lies at {} of {}", place, weights_.numel());
-    const auto after = std::upper_bound(offsets_.begin(), offsets_.end(), place);
-    return *parameters_[std::size_t(after - offsets_.begin()) - 1];
+    const auto after = std::ranges::upper_bound(places_, place, {}, &Segment::begin);
+    return *parameters_[std::size_t(after - places_.begin()) - 1];
 }
 
 void ParameterStore::check_gradients() const {

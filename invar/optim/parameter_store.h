@@ -28,7 +28,8 @@ class ParameterStore {
     ParameterStore& operator=(const ParameterStore&) = delete;
 
     const std::vector<Parameter*>& parameters() const { return parameters_; }
-    const std::vector<Segment>& segments() const { return segments_; }
+    const std::vector<Segment>& segments() const { return segments_; }  // parameters of a group that lie side by side
+    const std::vector<Segment>& places() const { return places_; }      // of each parameter
     FlatStore flat() const;
     Tensor weights() const { return weights_; }
     Tensor shadow() const { return shadow_; }
@@ -49,7 +50,7 @@ class ParameterStore {
 
   private:
     std::vector<Parameter*> parameters_;
-    std::vector<std::int64_t> offsets_;
+    std::vector<Segment> places_;
     std::vector<Segment> segments_;
     Tensor weights_, shadow_, gradients_;
     std::vector<Tensor> moments_;

@@ -31,55 +31,56 @@ std::string of_module(const std::string& module) {
 
 }  // namespace
 
-// What the device was asked for after one step.
+// What the device was asked for after one step, and where it leaves the answers.
 struct Monitor::Look {
+    Look(Device device, std::size_t count, std::size_t modules)
+        : gradients(device, count), parameters(device, count), activations(device, modules) {}
     std::int64_t step = 0, epoch = 0;
-    bool gradients = false, parameters = false, activations = false;
+    bool asked_gradients = false, asked_parameters = false, asked_activations = false;
+    TensorStats gradients, parameters, activations;
+    std::vector<std::string> activation_names;
     std::optional<StepReport> report;  // of that step
 };
 
-Monitor::Monitor(const MonitorConfig& config, Setup& setup)
-    : config_(config),
-      setup_(setup),
-      gradients_(setup.device, setup.optimizer->store().parameters().size()),
-      parameters_(setup.device, gradients_.room()) {
+Monitor::Monitor(const MonitorConfig& config, Setup& setup) : config_(config), setup_(setup) {
     for (const Parameter* parameter : setup.optimizer->store().parameters())
         module_of_.push_back(module_of(parameter->name));
 }
 
 Monitor::~Monitor() = default;
 
+std::unique_ptr<Monitor::Look> Monitor::take_look() {
+    if (idle_.empty()) return std::make_unique<Look>(setup_.device, module_of_.size(), setup_.model->modules().size());
+    std::unique_ptr<Look> look = std::move(idle_.back());
+    idle_.pop_back();
+    return look;
+}
+
 void Monitor::look(std::int64_t step, std::int64_t epoch, std::span<const Batch> group) {
-    if (pending_) return;  // the device is far behind; the next interval will do
-    Look look;
-    look.step = step, look.epoch = epoch;
-    if ((look.gradients = due(step, config_.gradients_every_n_steps))) look_at_gradients();
-    if ((look.parameters = due(step, config_.parameters_every_n_steps))) look_at_parameters();
-    if ((look.activations = due(step, config_.activations_every_n_steps))) look_at_activations(group.front().x);
-    if (look.gradients || look.parameters || look.activations) pending_ = std::make_unique<Look>(std::move(look));
-}
-
-void Monitor::look_at_gradients() {
-    const std::vector<Parameter*>& all = setup_.optimizer->store().parameters();
-    for (std::size_t i = 0; i < all.size(); ++i) gradients_.measure(i, all[i]->value.grad());
-}
-
-void Monitor::look_at_parameters() {
-    const std::vector<Parameter*>& all = setup_.optimizer->store().parameters();
-    for (std::size_t i = 0; i < all.size(); ++i) parameters_.measure(i, all[i]->value.detach());
+    const bool gradients = due(step, config_.gradients_every_n_steps),
+               parameters = due(step, config_.parameters_every_n_steps),
+               activations = due(step, config_.activations_every_n_steps);
+    if (!gradients && !parameters && !activations) return;
+    std::unique_ptr<Look> look = take_look();
+    look->step = step, look->epoch = epoch, look->report.reset();
+    look->asked_gradients = gradients, look->asked_parameters = parameters, look->asked_activations = activations;
+    const ParameterStore& store = setup_.optimizer->store();
+    if (gradients) look->gradients.measure(store.gradients(), store.places());
+    if (parameters) look->parameters.measure(store.weights(), store.places());
+    if (activations) look_at_activations(*look, group.front().x);
+    pending_.push_back(std::move(look));
 }
 
 // A forward pass of its own over a few samples, since a replayed step cannot be looked into. As in evaluation, so that
 // it draws no random numbers and moves no statistics.
-void Monitor::look_at_activations(const Tensor& x) {
+void Monitor::look_at_activations(Look& look, const Tensor& x) {
     Shape shape = x.shape();
     shape[0] = std::min(shape[0], kSamples);
-    if (!activations_) activations_.emplace(setup_.device, setup_.model->modules().size());
-    activation_names_.clear();
+    look.activation_names.clear();
     const ModuleWatch watch([&](const std::string& path, const Tensor& result) {
-        if (activation_names_.size() == activations_->room()) return;
-        activations_->measure(activation_names_.size(), result);
-        activation_names_.push_back(path);
+        if (look.activation_names.size() == look.activations.room()) return;
+        look.activations.measure(look.activation_names.size(), result);
+        look.activation_names.push_back(path);
     });
     const NoGrad no_grad;
     const Autocast cast(setup_.precision);
@@ -93,9 +94,12 @@ void Monitor::look_at_activations(const Tensor& x) {
 Findings Monitor::heard(const HeardStep& step) {
     Findings findings;
     if (!config_.enabled) return findings;
-    if (pending_ && step.step == pending_->step) pending_->report = step.report;
+    for (const std::unique_ptr<Look>& look : pending_)
+        if (look->step == step.step) look->report = step.report;
     // The device writes in order: it has left what was asked for after a step once a later step has reported.
-    if (pending_ && pending_->report && (setup_.device.is_cpu() || step.step > pending_->step)) collect(findings);
+    while (!pending_.empty() && pending_.front()->report &&
+           (setup_.device.is_cpu() || step.step > pending_.front()->step))
+        collect(findings);
     step_ = step.step, epoch_ = step.epoch;
     judge_report(step, findings);
     return findings;
@@ -103,15 +107,13 @@ Findings Monitor::heard(const HeardStep& step) {
 
 Findings Monitor::settle() {
     Findings findings;
-    if (pending_ && pending_->report) {
-        kernels_for(setup_.device).synchronize();
-        collect(findings);
-    }
+    if (!pending_.empty()) kernels_for(setup_.device).synchronize();
+    while (!pending_.empty() && pending_.front()->report) collect(findings);
     return findings;
 }
 
 void Monitor::forget() {
-    pending_.reset();
+    pending_.clear();
 }
 
 void Monitor::alert(Findings& findings, bool raised, const std::string& kind, const std::string& where, double value,
@@ -178,21 +180,23 @@ std::string Monitor::bad_gradients() {
 }
 
 void Monitor::collect(Findings& findings) {
-    step_ = pending_->step, epoch_ = pending_->epoch;
-    if (pending_->gradients) collect_gradients(findings);
-    if (pending_->parameters) collect_parameters(findings);
-    if (pending_->activations) collect_activations(findings);
-    pending_.reset();
+    std::unique_ptr<Look> look = std::move(pending_.front());
+    pending_.pop_front();
+    step_ = look->step, epoch_ = look->epoch;
+    if (look->asked_gradients) collect_gradients(*look, findings);
+    if (look->asked_parameters) collect_parameters(*look, findings);
+    if (look->asked_activations) collect_activations(*look, findings);
+    idle_.push_back(std::move(look));
 }
 
-void Monitor::collect_gradients(Findings& findings) {
-    const StepState& all = pending_->report->step;
+void Monitor::collect_gradients(const Look& look, Findings& findings) {
+    const StepState& all = look.report->step;
     if (all.nonfinite > 0) return;  // told by name when the step was skipped
     const double scale = all.grad_norm > 0 ? std::sqrt(all.sum_squares) / double(all.grad_norm) : 1.0;
     auto& norms = metrics(findings).grad_norms;
     double squares = 0.0;
     for (std::size_t i = 0; i < module_of_.size(); ++i) {
-        squares += gradients_[i].sum_squares;
+        squares += look.gradients[i].sum_squares;
         if (i + 1 < module_of_.size() && module_of_[i + 1] == module_of_[i]) continue;
         norms.emplace_back(module_of_[i], std::sqrt(squares) / scale);
         squares = 0.0;
@@ -211,21 +215,21 @@ void Monitor::collect_gradients(Findings& findings) {
     }
 }
 
-void Monitor::collect_parameters(Findings& findings) {
+void Monitor::collect_parameters(const Look& look, Findings& findings) {
     const std::vector<Parameter*>& all = setup_.optimizer->store().parameters();
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const std::int64_t bad = parameters_[i].nonfinite;
+        const std::int64_t bad = look.parameters[i].nonfinite;
         alert(findings, bad > 0, "parameter_nonfinite", all[i]->name, double(bad),
               [&] { return fmt::format("{} of the weights {} are NaN or Inf", bad, all[i]->name); });
     }
 }
 
-void Monitor::collect_activations(Findings& findings) {
+void Monitor::collect_activations(const Look& look, Findings& findings) {
     const bool half = setup_.precision.compute_dtype() == Dtype::f16;
     const double largest = format_info(Dtype::f16).max;
-    for (std::size_t i = 0; i < activation_names_.size(); ++i) {
-        const std::string& module = activation_names_[i];
-        const StepState& found = (*activations_)[i];
+    for (std::size_t i = 0; i < look.activation_names.size(); ++i) {
+        const std::string& module = look.activation_names[i];
+        const StepState& found = look.activations[i];
         metrics(findings).activations.emplace_back(module, found.max_abs);
         alert(findings, found.nonfinite > 0, "activation_nonfinite", module, double(found.nonfinite),
               [&] { return fmt::format("{} values that {} put out are NaN or Inf", found.nonfinite, module); });

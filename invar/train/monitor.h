@@ -2,7 +2,9 @@
 // also asked for the gradients, weights and activations of each module, and answers when it gets there.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -48,14 +50,13 @@ class Monitor {
   private:
     struct Look;
     bool due(std::int64_t step, std::int64_t every) const { return config_.enabled && every > 0 && step % every == 0; }
-    void look_at_gradients();
-    void look_at_parameters();
-    void look_at_activations(const Tensor& x);
+    std::unique_ptr<Look> take_look();
+    void look_at_activations(Look& look, const Tensor& x);
     void judge_report(const HeardStep& step, Findings& findings);
     void collect(Findings& findings);
-    void collect_gradients(Findings& findings);
-    void collect_parameters(Findings& findings);
-    void collect_activations(Findings& findings);
+    void collect_gradients(const Look& look, Findings& findings);
+    void collect_parameters(const Look& look, Findings& findings);
+    void collect_activations(const Look& look, Findings& findings);
     void alert(Findings& findings, bool raised, const std::string& kind, const std::string& where, double value,
                const std::function<std::string()>& message);
     std::string bad_gradients();
@@ -64,14 +65,12 @@ class Monitor {
     MonitorConfig config_;
     Setup& setup_;
     Alerts alerts_;
-    std::vector<std::string> module_of_;  // of each parameter
-    TensorStats gradients_, parameters_;
-    std::optional<TensorStats> activations_;
-    std::vector<std::string> activation_names_;
-    std::unique_ptr<Look> pending_;
-    std::int64_t step_ = 0, epoch_ = 0;  // of what is being judged
-    int small_ = 0;                      // steps in a row with a gradient norm below the threshold
-    double seconds_before_ = 0.0;        // at the last record of throughput
+    std::vector<std::string> module_of_;         // of each parameter
+    std::deque<std::unique_ptr<Look>> pending_;  // the device may be some looks behind
+    std::vector<std::unique_ptr<Look>> idle_;    // to be used again
+    std::int64_t step_ = 0, epoch_ = 0;          // of what is being judged
+    int small_ = 0;                              // steps in a row with a gradient norm below the threshold
+    double seconds_before_ = 0.0;                // at the last record of throughput
     std::int64_t steps_since_ = 0, samples_since_ = 0;
 };
 

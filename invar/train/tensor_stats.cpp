@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
 
 namespace invar {
@@ -16,15 +17,27 @@ TensorStats::TensorStats(Device device, std::size_t room) : room_(room) {
     for (std::size_t i = 0; i < room; ++i) new (slots_ + i) StepState;
 }
 
+namespace {
+
+// As dense FP32, which is what statistics are made of.
+Tensor wide(const Tensor& tensor) {
+    if (tensor.dtype() == Dtype::f32 && tensor.is_contiguous()) return tensor;
+    const Tensor copy = Tensor::empty_like(tensor, Dtype::f32);
+    kernels_for(tensor.device()).copy(tensor.view(), copy.view());
+    return copy;
+}
+
+}  // namespace
+
 void TensorStats::measure(std::size_t i, const Tensor& tensor) {
     const PurposeScope purpose(Purpose::workspace);
-    Kernels& kernels = kernels_for(tensor.device());
-    Tensor wide = tensor;
-    if (tensor.dtype() != Dtype::f32 || !tensor.is_contiguous()) {
-        wide = Tensor::empty_like(tensor, Dtype::f32);
-        kernels.copy(tensor.view(), wide.view());
-    }
-    kernels.grad_stats(wide.view(), slots_ + i);
+    kernels_for(tensor.device()).grad_stats(wide(tensor).view(), slots_ + i);
+}
+
+void TensorStats::measure(const Tensor& flat, std::span<const Segment> parts) {
+    check(parts.size() <= room_, "statistics of {} parts, with room for {}", parts.size(), room_);
+    const PurposeScope purpose(Purpose::workspace);
+    kernels_for(flat.device()).segment_stats(wide(flat).view(), parts, slots_);
 }
 
 }  // namespace invar

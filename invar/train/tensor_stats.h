@@ -2,7 +2,10 @@
 // waits: values may be read once a step that was given to the device later has reported.
 #pragma once
 
+#include <span>
+
 #include "invar/core/tensor.h"
+#include "invar/kernels/specs.h"
 #include "invar/kernels/step.h"
 
 namespace invar {
@@ -13,6 +16,8 @@ class TensorStats {
     std::size_t room() const { return room_; }
     // Into place i, of the values that the tensor has now.
     void measure(std::size_t i, const Tensor& tensor);
+    // Into places 0, 1, ..., of parts of a flat array.
+    void measure(const Tensor& flat, std::span<const Segment> parts);
     // sum_squares, max_abs and nonfinite are those of the tensor.
     const StepState& operator[](std::size_t i) const { return slots_[i]; }
 

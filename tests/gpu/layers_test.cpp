@@ -1,6 +1,8 @@
 // The products and convolutions that have kernels or epilogues of their own, in the geometries that lead to each of
 // them, against the CPU in f64.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
@@ -161,6 +163,32 @@ TEST_P(GpuLayers, ApplyActivationsInTheProduct) {
                 EXPECT_LE(distance(b.grad(), be.grad()), allowed + sums(rows)) << what << ", turn " << turn;
             }
         }
+}
+
+// Libraries make 0 of NaN in their activations; what went wrong before one must still be seen behind it.
+TEST_P(GpuLayers, PassNaNOnThroughTheActivationsTheyApply) {
+    const auto with_nan = [&](const Shape& shape) {
+        const Tensor x = leaf(shape, GetParam(), 1).detach();
+        kernels_for(x.device()).fill(x.view(), 0.5);
+        kernels_for(x.device()).fill(x.window(0, {1}).view(), std::numeric_limits<double>::quiet_NaN());
+        return x;
+    };
+    const auto nans = [](const Tensor& y) {
+        const std::vector<double> values = y.to_vector<double>();
+        return std::count_if(values.begin(), values.end(), [](double v) { return std::isnan(v); });
+    };
+    for (const Activation activation : {Activation::relu, Activation::gelu_tanh})
+        for (const std::int64_t out : {512, 10}) {
+            const Tensor y = ops::linear(with_nan({32, 784}), leaf({out, 784}, GetParam(), 2).detach(),
+                                         leaf({out}, GetParam(), 3).detach(), activation);
+            EXPECT_EQ(nans(y), out) << "a row, activation " << int(activation);
+        }
+    for (const std::int64_t channels : {1, 3, 32}) {
+        const Tensor y = ops::conv2d(with_nan({2, 8, 8, channels}), leaf({16, 3, 3, channels}, GetParam(), 2).detach(),
+                                     leaf({16}, GetParam(), 3).detach(), {.activation = Activation::relu});
+        EXPECT_EQ(nans(y), 16) << "the one window that sees it, " << channels << " channels";
+    }
+    EXPECT_EQ(nans(ops::max_pool2d(with_nan({2, 8, 8, 32}), {.kernel = {2, 2}, .activation = Activation::relu})), 1);
 }
 
 TEST_P(GpuLayers, GiveTheSameBitsTwice) {

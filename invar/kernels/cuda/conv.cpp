@@ -91,6 +91,9 @@ Descriptor pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descr
                      std::vector<Descriptor>& parts) {
     Descriptor what(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), made(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     what.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;  // a bad value must not be washed away
+    if (mode == CUDNN_POINTWISE_RELU_FWD)
+        what.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
     what.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT).finalize();
     made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what).set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     if (second != nullptr) made.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *second);

@@ -232,6 +232,12 @@ void CudaKernels::scatter_add(const Span3& span, std::int64_t picks, const View&
     launched("scatter_add");
 }
 
+void CudaKernels::segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states) {
+    const Scratch scratch(segment_stats_scratch_bytes(segments));
+    cuda::segment_stats(gradients, segments, states, scratch.data(), stream());
+    launched("segment_stats");
+}
+
 void CudaKernels::grad_stats(const View& gradients, StepState* state) {
     const Scratch scratch(grad_stats_scratch_bytes(gradients));
     cuda::grad_stats(gradients, state, scratch.data(), stream());

@@ -71,6 +71,7 @@ class CudaKernels final : public Kernels {
     void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx) override;
 
     void grad_stats(const View& gradients, StepState* state) override;
+    void segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states) override;
     void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
               const ScheduleSpec& schedule) override;
     void optimizer_step(const FlatStore& store, std::span<const Segment> segments,

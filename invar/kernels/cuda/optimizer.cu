@@ -48,17 +48,18 @@ std::int64_t stat_blocks(std::int64_t n) {
     return blocks < 1 ? 1 : smaller(blocks, kStatBlocks);
 }
 
-__global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
-                                                       Found* parts) {
+// What one of so many threads finds; the first `packed` values lie so that they can be read in fours.
+__device__ inline Found look(const float* g, const std::int64_t n, const std::int64_t packed, const std::int64_t thread,
+                             const std::int64_t threads) {
     constexpr int kUnroll = 8;
     double squares[4] = {};
     float peak = 0;
     std::int32_t bad = 0;
-    for (std::int64_t at = global_thread() * 4; at < packed; at += grid_threads() * 4 * kUnroll) {
+    for (std::int64_t at = thread * 4; at < packed; at += threads * 4 * kUnroll) {
         float4 v[kUnroll];
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t i = at + u * grid_threads() * 4;
+            const std::int64_t i = at + u * threads * 4;
             v[u] = i < packed ? *reinterpret_cast<const float4*>(g + i) : make_float4(0, 0, 0, 0);
         }
 #pragma unroll
@@ -75,15 +76,37 @@ __global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std
     }
     Found mine;
     if (bad > 0)  // seldom: the same way again, so that the loop above stays as short as it is
-        for (std::int64_t at = global_thread() * 4; at < packed; at += grid_threads() * 4)
+        for (std::int64_t at = thread * 4; at < packed; at += threads * 4)
             for (int k = 0; k < 4; ++k)
                 if (is_bad(g[at + k])) mine.first_bad = smaller(mine.first_bad, at + k);
     mine.squares = (squares[0] + squares[1]) + (squares[2] + squares[3]);
     mine.largest = double(peak);
     mine.bad = bad;
-    for (std::int64_t i = packed + global_thread(); i < n; i += grid_threads()) mine.look(g[i], i);
-    mine = reduce<kThreads>(mine, Together{});
+    for (std::int64_t i = packed + thread; i < n; i += threads) mine.look(g[i], i);
+    return mine;
+}
+
+__global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
+                                                       Found* parts) {
+    const Found mine = reduce<kThreads>(look(g, n, packed, global_thread(), grid_threads()), Together{});
     if (threadIdx.x == 0) parts[blockIdx.x] = mine;
+}
+
+// Of single parts of an array, as many blocks each.
+inline constexpr int kLookedAt = 128;
+inline constexpr unsigned kBlocksEach = 32;
+
+struct LookTable {
+    std::int64_t begin[kLookedAt], count[kLookedAt];
+};
+
+__global__ __launch_bounds__(kThreads, 4) void look_at_segments(const float* g, const __grid_constant__ LookTable table,
+                                                                Found* parts) {
+    const float* from = g + table.begin[blockIdx.y];
+    const std::int64_t n = table.count[blockIdx.y],
+                       packed = reinterpret_cast<std::uintptr_t>(from) % 16 ? 0 : n / 4 * 4;
+    const Found mine = reduce<kThreads>(look(from, n, packed, global_thread(), grid_threads()), Together{});
+    if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = mine;
 }
 
 // What the decisions need beside the statistics.
@@ -94,17 +117,26 @@ struct Plan {
     ScheduleSpec schedule;
 };
 
+__device__ inline void note(const Found& found, StepState* state) {
+    state->sum_squares = found.squares;
+    state->max_abs = found.largest;
+    state->nonfinite = found.bad;
+    state->first_nonfinite = found.first_bad == kNowhere ? -1 : found.first_bad;
+}
+
 __global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, const std::int64_t count, StepState* state,
                                                          const Plan plan) {
     Found all;
     for (std::int64_t i = threadIdx.x; i < count; i += kThreads) all = Together{}(all, parts[i]);
     all = reduce<kThreads>(all, Together{});
     if (threadIdx.x != 0) return;
-    state->sum_squares = all.squares;
-    state->max_abs = all.largest;
-    state->nonfinite = all.bad;
-    state->first_nonfinite = all.first_bad == kNowhere ? -1 : all.first_bad;
+    note(all, state);
     if (plan.wanted) plan_step(*state, plan.scale != nullptr ? plan.scale->scale : 1.0f, plan.clip, plan.schedule);
+}
+
+__global__ __launch_bounds__(kBlocksEach) void gather_segments(const Found* parts, StepState* states) {
+    const Found all = reduce<kBlocksEach>(parts[blockIdx.x * kBlocksEach + threadIdx.x], Together{});
+    if (threadIdx.x == 0) note(all, states + blockIdx.x);
 }
 
 // --- the end of a step, one thread ---
@@ -271,6 +303,24 @@ void look_and_plan(const View& gradients, StepState* state, const Plan& plan, vo
 
 void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream) {
     look_and_plan(gradients, state, {}, scratch, stream);
+}
+
+std::size_t segment_stats_scratch_bytes(std::span<const Segment> segments) {
+    return std::size_t(smaller<std::int64_t>(kLookedAt, std::int64_t(segments.size()))) * kBlocksEach * sizeof(Found);
+}
+
+void segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states, void* scratch,
+                   cudaStream_t stream) {
+    Found* parts = static_cast<Found*>(scratch);
+    while (!segments.empty()) {  // each time over the same scratch: the stream keeps them in order
+        LookTable table;
+        const std::size_t count = segments.size() < kLookedAt ? segments.size() : kLookedAt;
+        for (std::size_t i = 0; i < count; ++i) table.begin[i] = segments[i].begin, table.count[i] = segments[i].count;
+        look_at_segments<<<dim3(kBlocksEach, unsigned(count)), kThreads, 0, stream>>>(gradients.as<const float>(),
+                                                                                      table, parts);
+        gather_segments<<<unsigned(count), kBlocksEach, 0, stream>>>(parts, states);
+        segments = segments.subspan(count), states += count;
+    }
 }
 
 void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,

@@ -248,7 +248,6 @@ bool is_plain(const View& vector) {
 cublasLtEpilogue_t epilogue_for(const Epilogue& e) {
     const bool biased = bool(e.bias);
     if (e.row_sums) return CUBLASLT_EPILOGUE_BGRADB;  // of our left operand, which is cuBLASLt's right one
-    if (e.activation == Activation::relu) return biased ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     if (e.activation == Activation::none) return biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     if (e.before) return biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     return biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
@@ -282,6 +281,12 @@ void matmul(const View& a, const View& b, const View& bias, const View& out, boo
 
 bool matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
     if (out.numel() == 0 || a.size[2] == 0 || operand(out).transposed) return false;
+    if (e.activation == Activation::relu) {
+        // cuBLASLt's own makes 0 of NaN, and what goes wrong before it would never be seen.
+        if (!matmul_with({e.bias, Activation::none, {}, {}}, a, b, out, accumulate)) return false;
+        unary(UnaryOp::Relu, out, out, {}, stream());
+        return true;
+    }
     if (accumulate && (e.bias || e.row_sums || e.activation != Activation::none)) return false;
     if (e.row_sums && (e.bias || e.activation != Activation::none || out.size[0] != 1)) return false;
     if (e.bias && (e.bias.dtype != out.dtype || !is_plain(e.bias))) return false;
