@@ -111,6 +111,10 @@ std::string human_count(std::int64_t n) {
     return digits;
 }
 
+std::string loss_text(double loss) {
+    return loss != 0 && std::fabs(loss) < 1e-2 ? fmt::format("{:.4g}", loss) : fmt::format("{:.6f}", loss);
+}
+
 std::string human_rate(double per_second) {
     if (!(per_second >= 0) || per_second > 1e15) return "-";
     if (per_second < 9.995) return fmt::format("{:.2f}", per_second);

@@ -11,12 +11,6 @@ namespace invar {
 namespace {
 
 volatile sig_atomic_t signalled = 0;
-
-// The sign of a NaN tells nobody anything.
-double unsigned_nan(double value) {
-    return std::isnan(value) ? std::abs(value) : value;
-}
-
 void on_signal(int) {
     signalled = 1;
     // From here on a signal does what it does by itself.
@@ -81,11 +75,11 @@ void ProgressLine::draw(std::int64_t step, std::int64_t total) {
                         std::floor(100 * share));
     parts.push_back(std::move(head));
     parts.push_back("ETA " + (ticks_ > 0 ? clock_time(step_seconds_ * double(total - step)) : std::string("-:--")));
-    if (last_) parts.push_back(fmt::format("loss {:.4f}", unsigned_nan(last_->loss)));
+    if (last_) parts.push_back(fmt::format("loss {}", loss_text(last_->loss)));
     if (ticks_ > 1) parts.push_back(human_rate(double(samples_per_step_) / step_seconds_) + " samples/s");
     if (last_) {
         if (scaled_) parts.push_back(fmt::format("scale {:g}", last_->scale));
-        parts.push_back(fmt::format("grad norm {:.3g}", unsigned_nan(last_->grad_norm)));
+        parts.push_back(fmt::format("grad norm {:.3g}", last_->grad_norm));
         if (last_->skipped > 0) parts.push_back(paint(Colour::yellow, fmt::format("skipped {}", last_->skipped)));
     }
     line_.show(parts);
@@ -99,8 +93,8 @@ void ProgressLine::lasting(std::string_view line) {
 void ProgressLine::stepped(const StepMetrics& m) {
     last_ = m;
     if (on_terminal()) return;
-    std::string line = fmt::format("step {}/{}  epoch {}  loss {:.6f}  lr {:.4g}  grad norm {:.4g}", m.step,
-                                   m.total_steps, m.epoch + 1, unsigned_nan(m.loss), m.lr, unsigned_nan(m.grad_norm));
+    std::string line = fmt::format("step {}/{}  epoch {}  loss {}  lr {:.4g}  grad norm {:.4g}", m.step, m.total_steps,
+                                   m.epoch + 1, loss_text(m.loss), m.lr, m.grad_norm);
     if (scaled_) line += fmt::format("  scale {:g}", m.scale);
     if (m.skipped > 0) line += fmt::format("  skipped {}", m.skipped);
     lasting(line + fmt::format("  {} samples/s", human_rate(m.samples_per_s)));
@@ -108,11 +102,11 @@ void ProgressLine::stepped(const StepMetrics& m) {
 
 void ProgressLine::validated(const ValidationMetrics& m) {
     lasting(fmt::format(
-        "{}  step {}  val loss {:.4f}  val accuracy {:.2f}%",
+        "{}  step {}  val loss {}  val accuracy {:.2f}%",
         paint(Colour::cyan,
               fmt::format("epoch {}",
                           steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch)),
-        m.step, m.loss, 100 * m.accuracy));
+        m.step, loss_text(m.loss), 100 * m.accuracy));
     before_ = Clock::now();  // validation is not a slow step
 }
 

@@ -71,9 +71,9 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
         table.row({"recovery", fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason,
                                            r.back_to, r.way_on())});
     const bool trained = summary.samples_per_s > 0;  // a run that was finished already has nothing to tell of itself
-    if (trained) table.row({"train loss", fmt::format("{:.4f}", summary.train_loss)});
-    if (summary.status == "finished" && (summary.val_loss != 0 || summary.val_accuracy != 0)) {
-        table.row({"val loss", fmt::format("{:.4f}", summary.val_loss)});
+    if (trained) table.row({"train loss", loss_text(summary.train_loss)});
+    if (summary.status == "finished" && summary.validated) {
+        table.row({"val loss", loss_text(summary.val_loss)});
         table.row({"val accuracy", fmt::format("{:.2f}%", 100 * summary.val_accuracy)});
     }
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
@@ -117,6 +117,11 @@ int train(TrainArguments& arguments) {
         if (finished && summary.samples_per_s == 0)
             say("there was nothing left to train; a larger trainer.max_epochs goes on");
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
+    }
+    if (finished && summary.steps > 0 && summary.skipped == summary.steps) {
+        warn(fmt::format("error: all {} steps were skipped, nothing was trained; find out why with: invar diagnose {}",
+                         summary.steps, shell_word(folder)));
+        return 1;
     }
     if (finished) return 0;
     warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps, shell_word(folder)));

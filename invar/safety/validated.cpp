@@ -87,11 +87,15 @@ std::string validation_key(const Config& config) {
 bool needs_validation(const Config& config) {
     const Precision full = Precision::parse("32-true");
     const auto low = [&](const PrecisionChange& change) { return Precision::parse(change.precision) != full; };
-    return config.trainer.resolved_precision() != full || std::ranges::any_of(config.trainer.precision_schedule, low);
+    const auto lower = [&](const auto& module) { return Precision::parse(module.second) != full; };
+    return config.trainer.resolved_precision() != full || std::ranges::any_of(config.trainer.precision_schedule, low) ||
+           std::ranges::any_of(config.trainer.precision_overrides, lower);
 }
 
-void remember(const fs::path& file, const Validation& validation, const fs::path& report) {
-    if (file.empty() || validation.baseline.failed()) return;
+bool remember(const fs::path& file, const Validation& validation, const fs::path& report) {
+    if (file.empty() || validation.baseline.failed()) return false;
+    for (const RunRecord& run : validation.baseline.runs)
+        if (run.epochs < 1) return false;
     std::string lines;
     for (const Arm& arm : validation.candidates) {
         const Config config = candidate_config(validation.options.base, arm.name);
@@ -111,6 +115,7 @@ void remember(const fs::path& file, const Validation& validation, const fs::path
     if (const std::uint64_t size = out.size(); size > 0) out.read_at(size - 1, &last, 1);
     out.write_all(last == '\n' ? lines : "\n" + lines);
     out.sync();
+    return true;
 }
 
 std::optional<Remembered> recall(const fs::path& file, const Config& config) {

@@ -27,8 +27,9 @@ std::string validation_key(const Config& config);
 bool needs_validation(const Config& config);
 
 // One line for each candidate that was compared. Several processes may write at once; a line torn by a crash spoils
-// itself alone. Throws IoError.
-void remember(const std::filesystem::path& file, const Validation& validation, const std::filesystem::path& report);
+// itself alone. False where there is nothing worth remembering: the baseline failed, or no run was trained for a whole
+// epoch. Throws IoError.
+bool remember(const std::filesystem::path& file, const Validation& validation, const std::filesystem::path& report);
 // The last verdict on this configuration. Lines that cannot be read are passed over; a missing file holds nothing.
 std::optional<Remembered> recall(const std::filesystem::path& file, const Config& config);
 

@@ -34,6 +34,7 @@ nlohmann::json Trainer::watch_state() const {
     for (const PrecisionSpan& span : summary_.precisions) precisions.push_back({span.step, span.precision});
     return {{"alerts", monitor_.alerts().state()},
             {"stability", stability_.state()},
+            {"alerts_told", summary_.alerts},
             {"recoveries", recoveries},
             {"precisions", precisions}};
 }
@@ -54,6 +55,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
                 precisions.push_back({each.at(0), each.at(1)});
             monitor_.alerts().restore(state.at("watch").at("alerts"));
             stability_.restore(state.at("watch").at("stability"));
+            summary_.alerts = state.at("watch").value("alerts_told", std::int64_t(0));
         }
     } catch (const nlohmann::json::exception&) {
         fail("the checkpoint's state lacks what a run needs to go on; it was written by something else");
@@ -69,8 +71,11 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
     scale_ = setup_.scaler->get_scale();
     summary_.recoveries = std::move(recoveries);
     if (!precisions.empty()) summary_.precisions = std::move(precisions);
-    if (const std::string now = setup_.precision.name(); summary_.precisions.back().precision != now)
+    if (const std::string now = setup_.precision.name(); summary_.precisions.back().precision != now) {
+        if (summary_.precisions.back().step == progress_.step)
+            summary_.precisions.pop_back();  // no step was taken in it
         summary_.precisions.push_back({progress_.step, now});
+    }
 }
 
 void Trainer::react(const Instability& found, Observer& observer) {
@@ -189,6 +194,8 @@ void Trainer::give_up(const Instability& found, const std::string& because) {
     text += fmt::format("Try {}", !why.advice.empty() ? why.advice + ", " : "");
     if (why.advice.empty() && safer) text += fmt::format("trainer.precision={}, ", safer->name());
     text += "a lower optimizer.lr or trainer.gradient_clip_val=1";
+    ++summary_.alerts;
+    folder_->log(Alert{found.step, found.epoch, found.kind, "", found.report.loss, text});
     clock_.stop();
     summary_.memory = memory_stats(setup_.device);
     write_summary("unstable", text);

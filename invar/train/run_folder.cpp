@@ -1,6 +1,10 @@
 #include "invar/train/run_folder.h"
 
+#include <nlohmann/json.hpp>
+#include <sstream>
+
 #include "invar/core/error.h"
+#include "invar/io/file.h"
 
 namespace invar {
 
@@ -12,11 +16,14 @@ namespace {
 // recoveries that led back to it are known to the checkpoint.
 void drop_lines_after(const fs::path& path, std::int64_t step) {
     if (!fs::exists(path)) return;
+    std::istringstream lines(read_file(path));
     std::string kept;
-    for (const nlohmann::json& line : read_jsonl(path))
-        if (const std::int64_t at = line.value("step", std::int64_t(0));
-            at < step || (at == step && !line.contains("val_loss") && !line.contains("recovery")))
-            kept += line.dump() + "\n";
+    for (std::string text; std::getline(lines, text);) {
+        const nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+        if (!line.is_object()) continue;  // torn when the run was killed
+        const std::int64_t at = line.value("step", std::int64_t(0));
+        if (at < step || (at == step && !line.contains("val_loss") && !line.contains("recovery"))) kept += text + "\n";
+    }
     write_file_atomically(path, kept);
 }
 

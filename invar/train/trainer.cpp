@@ -1,6 +1,7 @@
 #include "invar/train/trainer.h"
 
 #include <cmath>
+#include <limits>
 
 #include "invar/core/error.h"
 #include "invar/train/step.h"
@@ -10,6 +11,8 @@ namespace invar {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr std::int64_t kWarmUps = 5;  // steps that the rate is measured without, where there are more
 
 JsonLine summary_line(const Config& config, const RunSummary& s, const Device& device) {
     JsonLine line;
@@ -23,7 +26,8 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
         .add("skipped_steps", s.skipped)
         .add("alerts", s.alerts)
         .add("final_scale", s.final_scale);
-    line.add("train_loss", s.train_loss).add("val_loss", s.val_loss).add("val_accuracy", s.val_accuracy);
+    line.add("train_loss", s.train_loss);
+    if (s.validated) line.add("val_loss", s.val_loss).add("val_accuracy", s.val_accuracy);
     line.add("train_seconds", s.train_seconds)
         .add("samples_per_s", s.samples_per_s)
         .add("max_grad_norm", s.max_grad_norm);
@@ -112,7 +116,8 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.skipped = setup_.optimizer->state().skipped;
     summary_.final_scale = setup_.scaler->get_scale();
     summary_.train_seconds = clock_.seconds();
-    summary_.samples_per_s = summary_.train_seconds > 0 ? double(trained_samples_) / summary_.train_seconds : 0.0;
+    const double rated = summary_.train_seconds - rated_from_;
+    summary_.samples_per_s = rated > 0 ? double(rated_samples_) / rated : 0.0;
     summary_.all_finite =
         summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
@@ -192,9 +197,16 @@ void Trainer::hear(StepReport report, Observer& observer) {
     if (unstable_) return;  // what came after it counts for nothing
     heard_ = given, heard_scale_ = scale_;
     if (!setup_.scaler->enabled()) report.scale = {};
-    samples_ += given.samples;
-    trained_samples_ += given.samples;
+    // NaN has a sign, which means nothing and looks like something.
+    if (std::isnan(report.loss)) report.loss = std::numeric_limits<double>::quiet_NaN();
+    if (std::isnan(report.step.grad_norm)) report.step.grad_norm = std::numeric_limits<float>::quiet_NaN();
     const double now = clock_.seconds();
+    samples_ += given.samples;
+    rated_samples_ += given.samples;
+    if (++heard_steps_ == kWarmUps && given.step() < setup_.total_steps) rated_from_ = now, rated_samples_ = 0;
+    if (std::isfinite(report.step.grad_norm))
+        summary_.max_grad_norm = std::max(summary_.max_grad_norm, double(report.step.grad_norm));
+    summary_.all_finite = summary_.all_finite && std::isfinite(report.loss);
     log_step(given, report, now, observer);
     const HeardStep heard{given.step(), given.before.epoch, given.samples, now, given_.empty(), report};
     tell(monitor_.heard(heard), observer);
@@ -231,8 +243,6 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
     folder_->log(m);
     observer.stepped(m);
     summary_.train_loss = m.loss;
-    if (std::isfinite(m.grad_norm)) summary_.max_grad_norm = std::max(summary_.max_grad_norm, m.grad_norm);
-    summary_.all_finite = summary_.all_finite && std::isfinite(m.loss);
 }
 
 // Until every step has been heard of: before anything that shows or keeps where the run stands.
@@ -255,6 +265,7 @@ void Trainer::validate(Observer& observer) {
     hear_out(observer);
     if (unstable_) return;
     const Evaluation result = evaluate(*setup_.model, *setup_.test_data, setup_.precision);
+    summary_.validated = true;
     summary_.val_loss = result.loss;
     summary_.val_accuracy = result.accuracy;
     ValidationMetrics m{progress_.step, progress_.epoch, result.loss, result.accuracy};

@@ -48,11 +48,12 @@ struct RunSummary {
     std::int64_t epochs = 0;
     double final_scale = 1.0;
     double train_loss = 0.0;
+    bool validated = false;  // ever
     double val_loss = 0.0;
     double val_accuracy = 0.0;
     double train_seconds = 0.0;  // without validation and checkpoints
-    double samples_per_s = 0.0;
-    double max_grad_norm = 0.0;
+    double samples_per_s = 0.0;  // without the first steps, in which libraries choose their ways
+    double max_grad_norm = 0.0;  // of all steps where it was finite
     std::vector<PrecisionSpan> precisions;
     std::vector<Recovery> recoveries;
     MemoryStats memory;
@@ -138,7 +139,8 @@ class Trainer {
     RunSummary summary_;
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
-    std::int64_t trained_samples_ = 0;
+    std::int64_t heard_steps_ = 0, rated_samples_ = 0;  // the samples since rated_from_
+    double rated_from_ = 0.0;
     double scale_ = 1.0;  // after the last step that was heard of
     // since the last logged step
     double logged_at_ = 0.0;

@@ -91,6 +91,26 @@ TEST(Remember, WarnsUnlessAllIsWell) {
     remember({}, validation_of({}, Verdict::pass), "r.html");
 }
 
+TEST(Remember, AsksForEveryWayIntoALowPrecision) {
+    const Scratch scratch;
+    for (const char* low :
+         {"trainer: {precision_schedule: {5: 16-mixed}}", "trainer: {precision_overrides: {'*': bf16-mixed}}",
+          "trainer: {precision_schedule: {0: bf16-mixed, 5: 32-true}}"})
+        EXPECT_NE(validation_warning(scratch / "none", config_with(low), "x"), "") << low;
+    EXPECT_EQ(validation_warning(scratch / "none", config_with("trainer: {precision_schedule: {5: 32-true}}"), "x"),
+              "");
+}
+
+TEST(Remember, DoesNotCountWhatWasHardlyTrained) {
+    const Scratch scratch;
+    const fs::path file = scratch / "validated.jsonl";
+    Validation v = validation_of({}, Verdict::pass);
+    v.baseline.runs.emplace_back().epochs = 0;
+    EXPECT_FALSE(remember(file, v, "r.html"));
+    v.baseline.runs[0].epochs = 1;
+    EXPECT_TRUE(remember(file, v, "r.html"));
+}
+
 TEST(Remember, SurvivesHostileContent) {
     const Scratch scratch;
     const fs::path file = scratch / "validated.jsonl";

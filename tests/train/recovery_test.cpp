@@ -179,6 +179,8 @@ TEST(Recovery, FromTheVeryFirstStepGoesBackToTheBeginning) {
     ASSERT_EQ(run.recoveries.size(), 1u);
     EXPECT_EQ(run.recoveries[0].back_to, 0);
     EXPECT_EQ(run.precision, "bf16-mixed");
+    ASSERT_EQ(run.precisions.size(), 1u) << "no step counts that was made in FP16";
+    EXPECT_EQ(run.precisions[0].precision, "bf16-mixed");
     EXPECT_TRUE(std::isfinite(run.train_loss));
 }
 
@@ -186,13 +188,16 @@ TEST(Recovery, AResumedRunKeepsTheRecoveredPrecision) {
     const ScratchFolder scratch;
     Config config = failing_config(scratch.path());
     config.exp_name = "whole";
-    const fs::path whole = train(config).folder;
+    const RunSummary undisturbed = train(config);
+    const fs::path whole = undisturbed.folder;
+    const std::int64_t alerts = undisturbed.alerts;
     for (const std::int64_t stop : {6, 7, 8, 9, 13}) {
         config.exp_name = fmt::format("parts{}", stop);
         Stopper stopper(stop);
         const fs::path parts = train(config, stopper).folder;
         const RunSummary ended = train(config, parts);
         EXPECT_EQ(ended.recoveries.size(), 1u) << stop;
+        EXPECT_EQ(ended.alerts, alerts) << stop;
         EXPECT_EQ(lines_with(parts, "recovery").size(), 1u) << stop;
         expect_same_weights(parts, whole);
     }

@@ -13,6 +13,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
+TEST(Summary, KnowsTheLargestNormOfAllStepsAndOnlyWhatWasMeasured) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    Stopper all;
+    const RunSummary every = train(config, all);
+    config.trainer.log_every_n_steps = 1000;
+    const RunSummary few = train(config);
+    double largest = 0;
+    for (const StepMetrics& m : all.steps) largest = std::max(largest, m.grad_norm);
+    EXPECT_EQ(every.max_grad_norm, largest);
+    EXPECT_EQ(few.max_grad_norm, largest) << "whatever is logged";
+    config.optimizer.name = "sgd";
+    config.optimizer.lr = 1e30;
+    config.trainer.on_instability = "stop";
+    config.exp_name = "broken";
+    EXPECT_THROW(train(config), Error);
+    const auto summary = nlohmann::json::parse(file_bytes(scratch.path() / "broken" / "summary.json"));
+    EXPECT_FALSE(summary.contains("val_loss")) << "it never got there";
+    const auto lines = read_jsonl(scratch.path() / "broken" / "metrics.jsonl");
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(lines.back().at("alert"), "loss_nonfinite");
+    EXPECT_NE(std::string(lines.back().at("message")).find("training stopped at step"), std::string::npos);
+}
+
 TEST(Trainer, EndsWithTheSameBytesFromTheSameSeedAndOthersFromAnother) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
