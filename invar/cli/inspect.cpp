@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "invar/cli/commands.h"
@@ -11,6 +12,7 @@
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/io/jsonl.h"
+#include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/report/text.h"
 
 namespace invar {
@@ -23,6 +25,8 @@ struct InspectArguments {
     int top = 20, threads = 0;
     bool json = false;
 };
+
+constexpr std::string_view kWhy[] = {"not floating", "of a format that is not judged", "unknown dtype"};
 
 std::string share(double value) {
     if (value == 0) return "-";
@@ -97,13 +101,48 @@ std::string speed(const Inspection& inspection) {
                        double(inspection.bytes) / 1e9 / std::max(inspection.seconds, 1e-9));
 }
 
+// One line for all tensors left out for the same reason, with their dtypes in the order in which they were met.
+void say_left_out(const Inspection& inspection, LeftOut::Why why) {
+    std::vector<std::string_view> dtypes;
+    std::int64_t count = 0;
+    for (const LeftOut& tensor : inspection.left_out) {
+        if (tensor.why != why) continue;
+        ++count;
+        if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) dtypes.push_back(tensor.dtype);
+    }
+    if (count > 0)
+        say(fmt::format("{} {} left out, {}: {}", human_count(count), count == 1 ? "tensor" : "tensors", kWhy[int(why)],
+                        fmt::join(dtypes, ", ")));
+}
+
+// A line for each dtype that nobody knows, with the first tensor that has it. A damaged header may hold any number.
+void warn_of_unknown_dtypes(const Inspection& inspection) {
+    constexpr std::size_t kMost = 5;
+    std::map<std::string_view, std::vector<const LeftOut*>> by_dtype;
+    for (const LeftOut& tensor : inspection.left_out)
+        if (tensor.why == LeftOut::Why::unknown_dtype) by_dtype[tensor.dtype].push_back(&tensor);
+    std::size_t shown = 0;
+    for (const auto& [dtype, tensors] : by_dtype) {
+        if (++shown > kMost) break;
+        warn(fmt::format("warning: tensor {}{} left out, the dtype {} is not known", Quoted{tensors[0]->name},
+                         tensors.size() > 1 ? fmt::format(" and {} more", tensors.size() - 1) : "", Quoted{dtype}));
+    }
+    if (by_dtype.size() > kMost) warn(fmt::format("warning: {} more unknown dtypes", by_dtype.size() - kMost));
+}
+
+void print_left_out(const Inspection& inspection) {
+    say_left_out(inspection, LeftOut::Why::not_floating);
+    say_left_out(inspection, LeftOut::Why::other_format);
+    warn_of_unknown_dtypes(inspection);
+}
+
 void print_tables(const Inspection& inspection, int top) {
     for (std::size_t format = 0; format < inspection.formats.size(); ++format) print_format(inspection, format, top);
     const Tally& total = inspection.total.tally;
     std::string line = fmt::format("{} tensors, {} values, {}", human_count(std::int64_t(inspection.tensors.size())),
                                    human_count(total.values), speed(inspection));
-    if (inspection.not_floating > 0) line += fmt::format("; {} of integers left out", inspection.not_floating);
     say(line);
+    print_left_out(inspection);
     if (total.nans + total.infinities > 0) {
         std::string names;
         int found = 0;
@@ -140,8 +179,14 @@ JsonLine json_of(const Inspection& inspection, const InspectedTensor& tensor, bo
 
 void print_json(const Inspection& inspection) {
     for (const InspectedTensor& tensor : inspection.tensors) say(json_of(inspection, tensor, false).text());
+    for (const LeftOut& tensor : inspection.left_out)
+        say(JsonLine()
+                .add("tensor", tensor.name)
+                .add("dtype", tensor.dtype)
+                .add("left_out", kWhy[int(tensor.why)])
+                .text());
     JsonLine total = json_of(inspection, inspection.total, true);
-    total.add("tensors", inspection.tensors.size()).add("not_floating", inspection.not_floating);
+    total.add("tensors", inspection.tensors.size()).add("left_out", inspection.left_out.size());
     say(total.add("bytes", inspection.bytes).add("seconds", inspection.seconds).text());
 }
 

@@ -95,6 +95,10 @@ void Descriptor::read_at(std::uint64_t offset, char* out, std::size_t bytes) con
     }
 }
 
+void Descriptor::announce(std::uint64_t offset, std::size_t bytes) const {
+    (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+}
+
 void Descriptor::write_all(std::string_view bytes) const {
     while (!bytes.empty()) {
         const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall));

@@ -20,6 +20,8 @@ class Descriptor {
     std::uint64_t size() const;
     // Exactly `bytes` bytes from `offset`; a file that ends earlier is an error.
     void read_at(std::uint64_t offset, char* out, std::size_t bytes) const;
+    // That these bytes will be asked for soon; the system may read them meanwhile.
+    void announce(std::uint64_t offset, std::size_t bytes) const;
     void write_all(std::string_view bytes) const;
     void sync() const;
 

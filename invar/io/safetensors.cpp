@@ -90,26 +90,29 @@ SafetensorsContent parse_safetensors(std::string_view bytes, std::string_view so
 }
 
 // Tensors are read rather than mapped: a file that shrinks or a disk that fails is then an error, not a signal.
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : source_(path.string()) {
-    auto file = std::make_shared<Descriptor>(Descriptor::open(path, O_RDONLY, "read"));
-    read_at_ = [file](std::uint64_t offset, char* out, std::size_t bytes) { file->read_at(offset, out, bytes); };
-    parse(file->size());
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, ForeignDtypes foreign) : source_(path.string()) {
+    file_ = std::make_shared<Descriptor>(Descriptor::open(path, O_RDONLY, "read"));
+    read_at_ = [file = file_](std::uint64_t offset, char* out, std::size_t bytes) {
+        file->read_at(offset, out, bytes);
+    };
+    parse(file_->size(), foreign);
 }
 
-SafetensorsFile::SafetensorsFile(std::string_view bytes, std::string_view source) : source_(source) {
+SafetensorsFile::SafetensorsFile(std::string_view bytes, std::string_view source, ForeignDtypes foreign)
+    : source_(source) {
     read_at_ = [bytes](std::uint64_t offset, char* out, std::size_t count) {
         bytes.substr(static_cast<std::size_t>(offset)).copy(out, count);
     };
-    parse(bytes.size());
+    parse(bytes.size(), foreign);
 }
 
-void SafetensorsFile::parse(std::uint64_t file_bytes) {
+void SafetensorsFile::parse(std::uint64_t file_bytes, ForeignDtypes foreign) {
     head_.resize(static_cast<std::size_t>(std::min(file_bytes, kLengthBytes)));
     read_at_(0, head_.data(), head_.size());
     const std::uint64_t length = parse_header_length(head_, file_bytes, source_);
     head_.resize(static_cast<std::size_t>(kLengthBytes + length));
     read_at_(kLengthBytes, head_.data() + kLengthBytes, static_cast<std::size_t>(length));
-    header_ = parse_header(std::string_view(head_).substr(kLengthBytes), file_bytes - head_.size(), source_);
+    header_ = parse_header(std::string_view(head_).substr(kLengthBytes), file_bytes - head_.size(), source_, foreign);
     for (std::size_t i = 0; i < header_.entries.size(); ++i) index_.emplace(header_.entries[i].name, i);
 }
 
@@ -117,6 +120,10 @@ void SafetensorsFile::read(const TensorEntry& entry, std::uint64_t from, char* o
     check(from + bytes <= entry.end - entry.begin, "{}: tensor {} has no bytes {} to {}", source_, Quoted{entry.name},
           from, from + bytes);
     if (bytes > 0) read_at_(head_.size() + entry.begin + from, out, bytes);
+}
+
+void SafetensorsFile::announce(const TensorEntry& entry, std::uint64_t from, std::size_t bytes) const {
+    if (file_ != nullptr) file_->announce(head_.size() + entry.begin + from, bytes);
 }
 
 Tensor SafetensorsFile::tensor(const std::string& name) const {

@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "invar/core/tensor.h"
+#include "invar/io/descriptor.h"
 #include "invar/io/safetensors_header.h"
 
 namespace invar {
@@ -30,25 +32,30 @@ SafetensorsContent parse_safetensors(std::string_view bytes, std::string_view so
 // A file opened for a look: entries are listed from the header alone, and each tensor is read when asked for.
 class SafetensorsFile {
   public:
-    explicit SafetensorsFile(const std::filesystem::path& path);
+    explicit SafetensorsFile(const std::filesystem::path& path, ForeignDtypes foreign = ForeignDtypes::refuse);
     // The bytes must outlive this.
-    SafetensorsFile(std::string_view bytes, std::string_view source);
+    SafetensorsFile(std::string_view bytes, std::string_view source, ForeignDtypes foreign = ForeignDtypes::refuse);
 
     const std::vector<TensorEntry>& entries() const { return header_.entries; }  // in file order
+    const std::vector<ForeignEntry>& foreign() const { return header_.foreign; }
     const Metadata& metadata() const { return header_.metadata; }
     bool contains(const std::string& name) const { return index_.contains(name); }
     Tensor tensor(const std::string& name) const;
 
     const std::string& source() const { return source_; }
     const std::string& head() const { return head_; }  // the file up to its data
+    // Safe from several threads.
     void read(const TensorEntry& entry, std::uint64_t from, char* out, std::size_t bytes) const;
+    // That they will be read soon.
+    void announce(const TensorEntry& entry, std::uint64_t from, std::size_t bytes) const;
 
   private:
     using Reader = std::function<void(std::uint64_t offset, char* out, std::size_t bytes)>;
-    void parse(std::uint64_t file_bytes);
+    void parse(std::uint64_t file_bytes, ForeignDtypes foreign);
 
     std::string source_;
     Reader read_at_;
+    std::shared_ptr<const Descriptor> file_;  // none where the bytes are in memory
     std::string head_;
     SafetensorsHeader header_;
     std::map<std::string, std::size_t> index_;

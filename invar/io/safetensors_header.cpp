@@ -25,17 +25,41 @@ constexpr DtypeName kDtypeNames[] = {{"BOOL", Dtype::boolean},   {"U8", Dtype::u
                                      {"I64", Dtype::i64}};
 static_assert(std::size(kDtypeNames) == std::size(kAllDtypes));
 
-const DtypeName& file_name_of(Dtype dtype) {
+const DtypeName& dtype_name_of(Dtype dtype) {
     return *std::find_if(std::begin(kDtypeNames), std::end(kDtypeNames), [&](auto& n) { return n.dtype == dtype; });
 }
 
-Dtype parse_file_dtype(const RawEntry& raw, std::string_view source) {
-    for (const DtypeName& known : kDtypeNames)
-        if (known.name == raw.dtype) return known.dtype;
-    fail<IoError>(
-        "{}: tensor {} has the dtype {}, expected one of BOOL U8 F8_E5M2 F8_E4M3 F16 BF16 I32 F32 F64 I64; "
-        "convert it first",
-        source, Quoted{raw.name}, Quoted{raw.dtype});
+// The format's other dtypes. Elements of less than a byte are packed.
+struct ForeignName {
+    std::string_view name;
+    unsigned bits;
+    ForeignEntry::Kind kind;
+};
+constexpr auto kInteger = ForeignEntry::Kind::integer, kNotInteger = ForeignEntry::Kind::not_integer;
+constexpr ForeignName kForeignNames[] = {
+    {"I8", 8, kInteger},         {"I16", 16, kInteger},           {"U16", 16, kInteger},
+    {"U32", 32, kInteger},       {"U64", 64, kInteger},           {"C64", 64, kNotInteger},
+    {"F4", 4, kNotInteger},      {"F6_E2M3", 6, kNotInteger},     {"F6_E3M2", 6, kNotInteger},
+    {"F8_E8M0", 8, kNotInteger}, {"F8_E4M3FNUZ", 8, kNotInteger}, {"F8_E5M2FNUZ", 8, kNotInteger}};
+
+template <class Names>
+auto find_name(const Names& names, std::string_view name) {
+    const auto found = std::find_if(std::begin(names), std::end(names), [&](auto& n) { return n.name == name; });
+    return found == std::end(names) ? nullptr : found;
+}
+
+std::uint64_t count_elements(const RawEntry& raw, std::string_view source) {
+    // Zeros do not excuse the other sizes: strides are products of those.
+    std::uint64_t product = 1;
+    bool empty = false;
+    for (const std::uint64_t size : raw.shape) {
+        const bool fits = size == 0 || product <= std::uint64_t(kMostElements) / size;
+        check<IoError>(fits, "{}: tensor {} has the shape [{}], expected fewer than 2^63 elements", source,
+                       Quoted{raw.name}, fmt::join(raw.shape, ", "));
+        product *= std::max<std::uint64_t>(size, 1);
+        empty = empty || size == 0;
+    }
+    return empty ? 0 : product;
 }
 
 Shape parse_shape(const RawEntry& raw, std::string_view source) {
@@ -44,34 +68,45 @@ Shape parse_shape(const RawEntry& raw, std::string_view source) {
                    "{}: tensor {} has {} dimensions, expected at most {}; reshape it first", source, Quoted{raw.name},
                    rank, kMaxRank);
     Shape shape;
-    // Zeros do not excuse the other sizes: strides are products of those.
-    std::uint64_t product = 1;
-    for (const std::uint64_t size : raw.shape) {
-        const bool fits = size == 0 || product <= std::uint64_t(kMostElements) / size;
-        check<IoError>(fits, "{}: tensor {} has the shape [{}], expected fewer than 2^63 elements", source,
-                       Quoted{raw.name}, fmt::join(raw.shape, ", "));
-        product *= std::max<std::uint64_t>(size, 1);
-        shape.push_back(static_cast<std::int64_t>(size));
-    }
+    for (const std::uint64_t size : raw.shape) shape.push_back(static_cast<std::int64_t>(size));
     return shape;
 }
 
-TensorEntry parse_entry(const RawEntry& raw, std::uint64_t data_bytes, std::string_view source) {
+// What every entry must have, whatever its dtype.
+void check_entry(const RawEntry& raw, std::uint64_t data_bytes, std::string_view source) {
     const Quoted name{raw.name};
     check<IoError>(raw.has_dtype && raw.has_shape && raw.has_offsets,
                    "{}: tensor {} lacks one of dtype, shape and data_offsets", source, name);
     check<IoError>(raw.offsets.size() == 2, "{}: tensor {} has {} data_offsets, expected 2", source, name,
                    raw.offsets.size());
-    TensorEntry entry{raw.name, parse_file_dtype(raw, source), parse_shape(raw, source), raw.offsets[0],
-                      raw.offsets[1]};
-    check<IoError>(entry.begin <= entry.end && entry.end <= data_bytes,
+    const std::uint64_t begin = raw.offsets[0], end = raw.offsets[1];
+    check<IoError>(begin <= end && end <= data_bytes,
                    "{}: tensor {} has the data_offsets [{}, {}], expected a range within the file's {} data bytes",
-                   source, name, entry.begin, entry.end, data_bytes);
-    const auto count = static_cast<std::uint64_t>(entry.shape.numel());
-    const std::uint64_t found = entry.end - entry.begin, width = size_of(entry.dtype);
-    check<IoError>(found % width == 0 && found / width == count,
-                   "{}: tensor {} has {} bytes, expected {} elements of {} each", source, name, found, count, width);
-    return entry;
+                   source, name, begin, end, data_bytes);
+}
+
+void check_size(const RawEntry& raw, std::uint64_t bits, std::uint64_t count, std::string_view source) {
+    const std::uint64_t found = raw.offsets[1] - raw.offsets[0];
+    // Divided, since the product of a hostile shape would overflow.
+    const bool fits = found <= std::uint64_t(kMostElements) / 8 && found * 8 % bits == 0 && found * 8 / bits == count;
+    check<IoError>(fits, "{}: tensor {} has {} bytes, expected {} elements of {} each", source, Quoted{raw.name}, found,
+                   count, bits % 8 == 0 ? fmt::format("{}", bits / 8) : fmt::format("{} bits", bits));
+}
+
+// All data in order, each byte in exactly one tensor.
+void check_places(std::vector<const RawEntry*> entries, std::uint64_t data_bytes, std::string_view source) {
+    std::sort(entries.begin(), entries.end(),
+              [](const RawEntry* a, const RawEntry* b) { return a->offsets < b->offsets; });
+    std::uint64_t filled = 0;
+    for (const RawEntry* entry : entries) {
+        const std::uint64_t begin = entry->offsets[0];
+        check<IoError>(begin == filled, "{}: tensor {} begins at data byte {}, expected {}; tensors {}", source,
+                       Quoted{entry->name}, begin, filled, begin < filled ? "overlap" : "leave a hole");
+        filled = entry->offsets[1];
+    }
+    check<IoError>(filled == data_bytes,
+                   "{}: the tensors end at data byte {}, but the file at {}; expected no other bytes", source, filled,
+                   data_bytes);
 }
 
 }  // namespace
@@ -83,8 +118,12 @@ std::string Quoted::str() const {
     return nlohmann::json(shown).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
+std::string_view file_name_of(Dtype dtype) {
+    return dtype_name_of(dtype).name;
+}
+
 bool comes_before(const TensorEntry& a, const TensorEntry& b) {
-    const auto *rank_a = &file_name_of(a.dtype), *rank_b = &file_name_of(b.dtype);
+    const auto *rank_a = &dtype_name_of(a.dtype), *rank_b = &dtype_name_of(b.dtype);
     return rank_a != rank_b ? rank_a > rank_b : a.name < b.name;
 }
 
@@ -103,24 +142,37 @@ std::uint64_t parse_header_length(std::string_view first, std::uint64_t file_byt
     return length;
 }
 
-SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, std::string_view source) {
+SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, std::string_view source,
+                               ForeignDtypes foreign) {
     RawHeader raw = parse_raw_header(json, source);
     SafetensorsHeader header;
     header.metadata = std::move(raw.metadata);
     header.entries.reserve(raw.entries.size());
-    for (const RawEntry& entry : raw.entries) header.entries.push_back(parse_entry(entry, data_bytes, source));
+    std::vector<const RawEntry*> all;
+    all.reserve(raw.entries.size());
+    for (const RawEntry& entry : raw.entries) {
+        check_entry(entry, data_bytes, source);
+        all.push_back(&entry);
+        const std::uint64_t count = count_elements(entry, source);
+        if (const DtypeName* own = find_name(kDtypeNames, entry.dtype)) {
+            check_size(entry, 8 * size_of(own->dtype), count, source);
+            header.entries.push_back(
+                {entry.name, own->dtype, parse_shape(entry, source), entry.offsets[0], entry.offsets[1]});
+            continue;
+        }
+        check<IoError>(foreign == ForeignDtypes::list,
+                       "{}: tensor {} has the dtype {}, expected one of BOOL U8 F8_E5M2 F8_E4M3 F16 BF16 I32 F32 F64 "
+                       "I64; convert it first",
+                       source, Quoted{entry.name}, Quoted{entry.dtype});
+        const ForeignName* other = find_name(kForeignNames, entry.dtype);
+        if (other != nullptr) check_size(entry, other->bits, count, source);
+        header.foreign.push_back(
+            {entry.name, entry.dtype, other != nullptr ? other->kind : ForeignEntry::Kind::unknown});
+    }
+    check_places(std::move(all), data_bytes, source);
     std::sort(header.entries.begin(), header.entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
         return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
     });
-    std::uint64_t filled = 0;
-    for (const TensorEntry& entry : header.entries) {
-        check<IoError>(entry.begin == filled, "{}: tensor {} begins at data byte {}, expected {}; tensors {}", source,
-                       Quoted{entry.name}, entry.begin, filled, entry.begin < filled ? "overlap" : "leave a hole");
-        filled = entry.end;
-    }
-    check<IoError>(filled == data_bytes,
-                   "{}: the tensors end at data byte {}, but the file at {}; expected no other bytes", source, filled,
-                   data_bytes);
     return header;
 }
 
@@ -135,7 +187,7 @@ std::string format_header(const SafetensorsHeader& header) {
         if (!header.metadata.empty()) add("__metadata__", Json(header.metadata));
         for (const TensorEntry& entry : header.entries) {
             Json value;
-            value["dtype"] = file_name_of(entry.dtype).name;
+            value["dtype"] = file_name_of(entry.dtype);
             value["shape"] = std::vector<std::int64_t>(entry.shape.begin(), entry.shape.end());
             value["data_offsets"] = {entry.begin, entry.end};
             add(entry.name, value);

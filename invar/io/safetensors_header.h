@@ -25,8 +25,18 @@ struct TensorEntry {
     std::uint64_t end = 0;
 };
 
+// A tensor of a dtype that Invar has no tensors of. Its place in the file is checked as any other's.
+struct ForeignEntry {
+    enum class Kind { integer, not_integer, unknown };  // unknown: a name that the format does not have, of any size
+    std::string name;
+    std::string dtype;  // as the file spells it
+    Kind kind = Kind::unknown;
+};
+enum class ForeignDtypes { refuse, list };
+
 struct SafetensorsHeader {
-    std::vector<TensorEntry> entries;  // in the order of their data
+    std::vector<TensorEntry> entries;   // in the order of their data
+    std::vector<ForeignEntry> foreign;  // in the order of the header; only where asked for
     Metadata metadata;
 };
 
@@ -37,7 +47,11 @@ inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 std::uint64_t parse_header_length(std::string_view first, std::uint64_t file_bytes, std::string_view source);
 
 // Throws IoError unless the entries fill exactly `data_bytes` bytes, each as large as its shape and dtype say.
-SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, std::string_view source);
+SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, std::string_view source,
+                               ForeignDtypes foreign = ForeignDtypes::refuse);
+
+// What the format calls a dtype: F32, BOOL.
+std::string_view file_name_of(Dtype dtype);
 
 // Length and padded JSON. The entries must be in the order of their data.
 std::string format_header(const SafetensorsHeader& header);

@@ -5,37 +5,38 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <memory>
+#include <list>
 #include <mutex>
 #include <thread>
 
 #include "invar/core/error.h"
 #include "invar/core/format_info.h"
-#include "invar/io/mapped_file.h"
 #include "invar/io/safetensors.h"
 
 namespace invar {
 
 namespace {
 
-constexpr std::uint64_t kPiece = std::uint64_t(2) << 20;  // bytes; a multiple of every element's size
+constexpr std::uint64_t kPiece = std::uint64_t(512) << 10;  // bytes; a multiple of every element's size
+constexpr std::uint64_t kAhead = std::uint64_t(16) << 20;   // how far the disk is told in advance
 
 struct Piece {
-    std::size_t file = 0, tensor = 0;
-    std::uint64_t offset = 0;  // in the file
+    const SafetensorsFile* file;
+    const TensorEntry* entry;
+    std::size_t tensor = 0;
+    std::uint64_t from = 0;  // in the tensor
     std::size_t bytes = 0;
 };
 
-// Every piece is taken by whichever thread is free; results meet under one lock, once a piece.
+// Every piece is taken by whichever thread is free; results meet under one lock, once a piece. Pieces are read rather
+// than mapped: a file that shrinks is then an error, not a signal, and memory stays small however large the file.
 class Readers {
   public:
-    Readers(const std::vector<std::unique_ptr<MappedFile>>& files, std::vector<Piece> pieces, Inspection& result)
-        : files_(files), pieces_(std::move(pieces)), result_(result) {}
+    Readers(std::vector<Piece> pieces, Inspection& result) : pieces_(std::move(pieces)), result_(result) {}
 
     void run(int threads) {
         const std::size_t most = std::max<std::size_t>(1, pieces_.size());
         const std::size_t count = std::clamp<std::size_t>(std::size_t(std::max(threads, 1)), 1, most);
-        ahead_ = 4 * count;
         std::vector<std::thread> others;
         for (std::size_t i = 1; i < count; ++i) others.emplace_back([this] { read(); });
         read();
@@ -46,16 +47,18 @@ class Readers {
   private:
     void read() {
         try {
+            std::vector<char> buffer(kPiece);
             for (std::size_t i = 0; (i = next_++) < pieces_.size();) {
                 const Piece& piece = pieces_[i];
-                if (i + ahead_ < pieces_.size()) {
-                    const Piece& later = pieces_[i + ahead_];
-                    files_[later.file]->announce(later.offset, later.bytes);
+                constexpr std::size_t kPiecesAhead = kAhead / kPiece;
+                if (i + kPiecesAhead < pieces_.size()) {
+                    const Piece& later = pieces_[i + kPiecesAhead];
+                    later.file->announce(*later.entry, later.from, later.bytes);
                 }
-                const std::string_view bytes = files_[piece.file]->bytes(piece.offset, piece.bytes);
-                const Dtype dtype = result_.tensors[piece.tensor].dtype;
+                piece.file->read(*piece.entry, piece.from, buffer.data(), piece.bytes);
+                const Dtype dtype = piece.entry->dtype;
                 Tally tally(result_.formats.size());
-                tally_values(dtype, bytes.data(), bytes.size() / size_of(dtype), result_.formats, tally);
+                tally_values(dtype, buffer.data(), piece.bytes / size_of(dtype), result_.formats, tally);
                 const std::lock_guard lock(mutex_);
                 result_.tensors[piece.tensor].tally.add(tally);
             }
@@ -66,14 +69,20 @@ class Readers {
         }
     }
 
-    const std::vector<std::unique_ptr<MappedFile>>& files_;
     std::vector<Piece> pieces_;
     Inspection& result_;
-    std::size_t ahead_ = 4;
     std::atomic<std::size_t> next_{0};
     std::mutex mutex_;
     std::exception_ptr failure_;
 };
+
+LeftOut left_out(const ForeignEntry& entry) {
+    using Kind = ForeignEntry::Kind;
+    const LeftOut::Why why = entry.kind == Kind::integer       ? LeftOut::Why::not_floating
+                             : entry.kind == Kind::not_integer ? LeftOut::Why::other_format
+                                                               : LeftOut::Why::unknown_dtype;
+    return {entry.name, entry.dtype, why};
+}
 
 // The share of counted values whose exponent is below `limit` after a shift.
 double share_below(const Tally& tally, int limit, int shift) {
@@ -91,29 +100,27 @@ Inspection inspect(const std::vector<std::filesystem::path>& files, const std::v
     result.formats = formats;
     result.total.name = "total";
     result.total.tally = Tally(formats.size());
-    std::vector<std::unique_ptr<MappedFile>> mapped;
+    std::list<SafetensorsFile> opened;
     std::vector<Piece> pieces;
     for (const std::filesystem::path& path : files) {
-        const std::size_t file = mapped.size();
-        mapped.push_back(std::make_unique<MappedFile>(path));
-        const SafetensorsFile header(path);  // reads the header alone, and checks it against the size
-        check<IoError>(header.head().size() <= mapped[file]->size(), "{}: changed while it was being read",
-                       path.string());
-        for (const TensorEntry& entry : header.entries()) {
+        // Reads the header alone, and checks it against the size.
+        const SafetensorsFile& file = opened.emplace_back(path, ForeignDtypes::list);
+        for (const ForeignEntry& entry : file.foreign()) result.left_out.push_back(left_out(entry));
+        for (const TensorEntry& entry : file.entries()) {
             if (!is_floating(entry.dtype)) {
-                ++result.not_floating;
+                result.left_out.push_back({entry.name, std::string(file_name_of(entry.dtype)), {}});
                 continue;
             }
             const std::size_t tensor = result.tensors.size();
             result.tensors.push_back({entry.name, entry.dtype, entry.shape, Tally(formats.size())});
-            const std::uint64_t begin = header.head().size() + entry.begin, size = entry.end - entry.begin;
+            const std::uint64_t size = entry.end - entry.begin;
             result.bytes += size;
             for (std::uint64_t at = 0; at < size; at += kPiece)
-                pieces.push_back({file, tensor, begin + at, static_cast<std::size_t>(std::min(kPiece, size - at))});
+                pieces.push_back({&file, &entry, tensor, at, static_cast<std::size_t>(std::min(kPiece, size - at))});
         }
     }
     const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
-    Readers(mapped, std::move(pieces), result).run(threads > 0 ? threads : cores);
+    Readers(std::move(pieces), result).run(threads > 0 ? threads : cores);
     for (const InspectedTensor& tensor : result.tensors) result.total.tally.add(tensor.tally);
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return result;

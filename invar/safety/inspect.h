@@ -1,5 +1,5 @@
 // inspect: what each tensor of a safetensors file would suffer in smaller formats, and the power of two that would save
-// it. The file is mapped and read once, by all threads, at the speed of the disk or of the memory.
+// it. The file is read once, by all threads, at the speed of the disk or of the memory.
 #pragma once
 
 #include <filesystem>
@@ -18,11 +18,19 @@ struct InspectedTensor {
     Tally tally;  // of floating tensors
 };
 
+// A tensor that is listed, but not judged.
+struct LeftOut {
+    enum class Why { not_floating, other_format, unknown_dtype };
+    std::string name;
+    std::string dtype;  // as the file spells it
+    Why why = Why::not_floating;
+};
+
 struct Inspection {
     std::vector<Dtype> formats;
     std::vector<InspectedTensor> tensors;  // in file order, files in the order given
     InspectedTensor total;                 // of all floating ones together, called "total"
-    std::int64_t not_floating = 0;         // tensors of integers, left out of everything else
+    std::vector<LeftOut> left_out;         // of everything else
     std::uint64_t bytes = 0;               // of tensor data that was read
     double seconds = 0.0;
 };

@@ -9,6 +9,13 @@ namespace {
 
 class Inspect : public CliTest {
   protected:
+    // A safetensors file with these entries, and so many bytes of zeros for them.
+    void put_header(const std::string& name, const std::string& header, std::size_t bytes) const {
+        const std::uint64_t length = header.size();
+        std::ofstream out(folder_ / name, std::ios::binary);
+        out.write(reinterpret_cast<const char*>(&length), 8);
+        out << header << std::string(bytes, '\0');
+    }
     // A safetensors file of f32 tensors, as any framework would write it.
     void put(const std::string& name, const std::vector<std::pair<std::string, std::vector<float>>>& tensors) const {
         std::string header = "{", data;
@@ -70,6 +77,42 @@ TEST_F(Inspect, GivesTheCountsAsJson) {
     EXPECT_EQ(lines[2].at("tensor"), "total");
     EXPECT_EQ(lines[2].at("values"), 5);
     EXPECT_TRUE(has(invar({"inspect", "a.safetensors"}).err, "1 NaN and 0 infinite values in the file itself, in w"));
+}
+
+TEST_F(Inspect, LeavesOutWhatItCannotJudgeAndSaysWhich) {
+    put_header("q.safetensors",
+               R"({"a":{"dtype":"I8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],)"
+               R"("data_offsets":[4,8]},"c":{"dtype":"U16","shape":[2],"data_offsets":[8,12]},"d":{"dtype":"BOOL",)"
+               R"("shape":[4],"data_offsets":[12,16]},"e":{"dtype":"F4","shape":[8],"data_offsets":[16,20]},)"
+               R"("f":{"dtype":"Q5_K","shape":[3],"data_offsets":[20,27]},"g":{"dtype":"Q5_K","shape":[0],)"
+               R"("data_offsets":[27,27]},"h":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[27,29]}})",
+               29);
+    const Result result = invar({"inspect", "q.safetensors", "--as", "fp16"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(has(result.out, "2 tensors, 3 values")) << result.out;
+    EXPECT_TRUE(has(result.out, "f8e4m3")) << result.out;
+    EXPECT_TRUE(has(result.out, "3 tensors left out, not floating: I8, U16, BOOL\n")) << result.out;
+    EXPECT_TRUE(has(result.out, "1 tensor left out, of a format that is not judged: F4\n")) << result.out;
+    EXPECT_EQ(result.err, "warning: tensor \"f\" and 1 more left out, the dtype \"Q5_K\" is not known\n");
+    const auto lines = json_lines(invar({"inspect", "q.safetensors", "--as", "fp16", "--json"}).out);
+    ASSERT_EQ(lines.size(), 2u + 6u + 1u);
+    EXPECT_EQ(lines[2].at("tensor"), "a");
+    EXPECT_EQ(lines[2].at("left_out"), "not floating");
+    EXPECT_EQ(lines.back().at("left_out"), 6);
+    // What others wrote stays refused for training.
+    const Result init = invar(small({"init_from=q.safetensors"}));
+    EXPECT_NE(init.code, 0);
+    EXPECT_TRUE(has(init.error(), "tensor \"a\" has the dtype \"I8\"")) << init.err;
+}
+
+TEST_F(Inspect, StillRefusesAFileWhoseForeignTensorsDoNotFit) {
+    put_header("q.safetensors",
+               R"({"a":{"dtype":"I8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],)"
+               R"("data_offsets":[2,6]}})",
+               6);
+    const Result result = invar({"inspect", "q.safetensors"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_TRUE(has(result.error(), "q.safetensors") && has(result.error(), "overlap")) << result.err;
 }
 
 TEST_F(Inspect, SaysInOneLineWhatIsWrong) {

@@ -226,6 +226,72 @@ TEST(Safetensors, RefusesHostileHeadersAndSaysWhy) {
     }
 }
 
+TEST(SafetensorsFile, ListsTensorsOfOtherDtypesWhereAskedToAndRefusesThemElsewhere) {
+    std::string json = "{", expected;
+    std::size_t at = 0;
+    const auto add = [&](std::string_view dtype, std::size_t bytes) {
+        json += fmt::format(R"({}"t.{}":{{"dtype":"{}","shape":[2,4],"data_offsets":[{},{}]}})", at > 0 ? "," : "",
+                            dtype, dtype, at, at + bytes);
+        at += bytes;
+    };
+    for (const char* dtype : {"I8", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}) add(dtype, 8);
+    for (const char* dtype : {"I16", "U16"}) add(dtype, 16);
+    add("F32", 32), add("U32", 32), add("U64", 64), add("C64", 64);
+    add("F4", 4), add("F6_E2M3", 6), add("F6_E3M2", 6), add("Q5_K", 11);
+    const std::string bytes = file_with(json + "}", at);
+    const SafetensorsFile file(bytes, "some.safetensors", ForeignDtypes::list);
+    ASSERT_EQ(file.entries().size(), 1u);
+    EXPECT_EQ(file.tensor("t.F32").numel(), 8);
+    ASSERT_EQ(file.foreign().size(), 13u);
+    int integers = 0, unknown = 0;
+    for (const ForeignEntry& entry : file.foreign()) {
+        EXPECT_EQ(entry.name, "t." + entry.dtype);
+        integers += entry.kind == ForeignEntry::Kind::integer;
+        unknown += entry.kind == ForeignEntry::Kind::unknown;
+    }
+    EXPECT_EQ(integers, 5);
+    EXPECT_EQ(unknown, 1);
+    EXPECT_FALSE(file.contains("t.I8"));
+    EXPECT_TRUE(has(error_of(bytes), "tensor \"t.I8\" has the dtype \"I8\""));
+}
+
+TEST(SafetensorsFile, BelievesTensorsOfOtherDtypesNoMoreThanItsOwn) {
+    const auto error_of_two = [](std::string_view dtype, std::string_view shape, std::string_view offsets,
+                                 std::string_view own, std::size_t data) {
+        const std::string bytes = file_with(
+            fmt::format(R"({{"t":{{"dtype":"{}","shape":{},"data_offsets":{}}},"w":{{"dtype":"U8","shape":[4],)"
+                        R"("data_offsets":{}}}}})",
+                        dtype, shape, offsets, own),
+            data);
+        return message_of<IoError>([&] { SafetensorsFile(bytes, "some.safetensors", ForeignDtypes::list); });
+    };
+    const struct {
+        std::string_view dtype, shape, offsets, own;
+        std::size_t data;
+        std::string_view says;
+    } cases[] = {
+        {"I16", "[3]", "[0,4]", "[4,8]", 8, "4 bytes, expected 3 elements of 2 each"},
+        {"U64", "[2305843009213693953]", "[0,8]", "[8,12]", 12, "8 bytes, expected 2305843009213693953 elements"},
+        {"F4", "[3]", "[0,2]", "[2,6]", 6, "expected 3 elements of 4 bits each"},
+        {"F4", "[4611686018427387905]", "[0,0]", "[0,4]", 4, "expected 4611686018427387905 elements"},
+        {"F6_E2M3", "[4]", "[0,4]", "[4,8]", 8, "expected 4 elements of 6 bits each"},
+        {"I8", "[4]", "[0,4]", "[2,6]", 6, "overlap"},
+        {"I8", "[4]", "[0,4]", "[5,9]", 9, "leave a hole"},
+        {"I8", "[4]", "[4,8]", "[0,4]", 9, "end at data byte 8, but the file at 9"},
+        {"I8", "[5]", "[4,9]", "[0,4]", 8, "within the file's 8"},
+        {"I8", "[4]", "[8,4]", "[0,4]", 8, "within the file's 8"},
+        {"I8", "[4294967296,4294967296]", "[0,4]", "[4,8]", 8, "2^63"},
+        {"Q5_K", "[4]", "[0,4]", "[3,7]", 7, "overlap"},
+        {"Q5_K", "[4]", "[4,18446744073709551615]", "[0,4]", 8, "within the file's 8"},
+        {"Q5_K", "[4]", "[0]", "[0,4]", 4, "1 data_offsets, expected 2"},
+        {"Q5_K", "[4294967296,4294967296]", "[0,4]", "[4,8]", 8, "2^63"},
+    };
+    for (const auto& c : cases) {
+        const std::string message = error_of_two(c.dtype, c.shape, c.offsets, c.own, c.data);
+        EXPECT_TRUE(has(message, c.says)) << c.dtype << " " << c.shape << " " << c.offsets << ": " << message;
+    }
+}
+
 TEST(Safetensors, RefusesEveryTruncation) {
     const Scratch scratch;
     save_safetensors(scratch / "a", {{"x", Tensor::from<float>({1, 2, 3}, {3})}}, {{"k", "v"}});

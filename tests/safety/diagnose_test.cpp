@@ -22,7 +22,7 @@ Diagnosis run_diagnosis(FaultyRun& run, const DiagnoseOptions& options) {
     return diagnose(run.setup, options);
 }
 
-const LayerPassages& layer_of(const Diagnosis& d, const std::string& module) {
+const LayerPassages& layer_of(const Diagnosis& d, std::string_view module) {
     for (const LayerPassages& layer : d.layers)
         if (layer.module == module) return layer;
     ADD_FAILURE() << "no passages of " << module;

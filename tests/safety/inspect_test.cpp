@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "invar/core/error.h"
 #include "invar/core/format_info.h"
@@ -203,13 +205,56 @@ TEST(Inspect, ReadsFilesOfSeveralTensorsWithAnyNumberOfThreads) {
     for (const int threads : {1, 3, 0}) {
         const Inspection result = inspect({scratch / "a.safetensors", scratch / "b.safetensors"}, kFormats, threads);
         ASSERT_EQ(result.tensors.size(), 4u);
-        EXPECT_EQ(result.not_floating, 1);
+        ASSERT_EQ(result.left_out.size(), 1u);
+        EXPECT_EQ(result.left_out[0].dtype, "I64");
         EXPECT_EQ(result.bytes, 1'500'003u * 4);
         for (const InspectedTensor& tensor : result.tensors)
             if (tensor.name == "gradient") expect_same(tensor.tally, expected);
         EXPECT_EQ(result.total.tally.values, 1'500'003);
         EXPECT_EQ(result.total.tally.formats[0].overflow, 1);
     }
+}
+
+// A file of one tensor of zeros that takes no room on the disk.
+void put_hollow(const std::filesystem::path& path, std::string_view dtype, std::uint64_t count, std::uint64_t bytes) {
+    const std::string json =
+        fmt::format(R"({{"w":{{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}}}})", dtype, count, bytes);
+    std::string head;
+    for (int i = 0; i < 8; ++i) head += char(json.size() >> (8 * i));
+    put(path, head + json);
+    std::filesystem::resize_file(path, head.size() + json.size() + bytes);
+}
+
+TEST(Inspect, SaysInALineThatAFileBecameShorterWhileItWasBeingRead) {
+    const Scratch scratch;
+    const auto path = scratch / "a.safetensors";
+    const std::uint64_t count = std::uint64_t(1) << 30;
+    put_hollow(path, "F64", count, 8 * count);  // minutes of work
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::filesystem::resize_file(path, 1000);
+    });
+    const std::string message = message_of<IoError>([&] { inspect({path}, kFormats, 2); });
+    other.join();
+    EXPECT_TRUE(has(message, "a.safetensors") && has(message, "the file is truncated")) << message;
+}
+
+TEST(Inspect, KeepsLittleOfAFileInMemory) {
+    const Scratch scratch;
+    const auto peak = [] {
+        std::ifstream status("/proc/self/status");
+        std::string word;
+        while (status >> word && word != "VmHWM:") continue;
+        std::int64_t kilobytes = 0;
+        status >> kilobytes;
+        return kilobytes;
+    };
+    put_hollow(scratch / "a.safetensors", "F16", 128 << 20, 256 << 20);
+    inspect({scratch / "a.safetensors"}, {Dtype::f16}, 1);  // code and tables come in
+    std::ofstream("/proc/self/clear_refs") << 5;            // forgets the peak
+    const std::int64_t before = peak();
+    EXPECT_EQ(inspect({scratch / "a.safetensors"}, {Dtype::f16}).total.tally.zeros, 128 << 20);
+    EXPECT_LT(peak() - before, 64 << 10) << "kB";
 }
 
 TEST(Inspect, RefusesWhatIsNoSafetensorsFile) {
