@@ -29,6 +29,16 @@ install_packages() {
     'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null' sh "${missing[@]}"
 }
 
+# The tests of the reports look at them through a browser. Where none can be had (Ubuntu's is a snap), they are skipped.
+install_browser() {
+  command -v chromium >/dev/null && return 0
+  if compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && ! apt-cache show chromium >/dev/null 2>&1; then
+    echo "There is no chromium here to install: the tests that take screenshots will be skipped."
+    return 0
+  fi
+  install_packages chromium || echo "chromium could not be installed: the tests that take screenshots will be skipped."
+}
+
 configure() {
   [ -f build/build.ninja ] || cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >build-configure.log 2>&1 || {
     cat build-configure.log >&2

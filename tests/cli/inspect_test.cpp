@@ -1,4 +1,6 @@
 // `invar inspect`, and what `invar train` says of a precision that was never validated.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -20,9 +22,9 @@ class Inspect : public CliTest {
     void put(const std::string& name, const std::vector<std::pair<std::string, std::vector<float>>>& tensors) const {
         std::string header = "{", data;
         for (const auto& [tensor, values] : tensors) {
-            header += (header.size() > 1 ? "," : "") + nlohmann::json(tensor).dump() +
-                      ":{\"dtype\":\"F32\",\"shape\":[" + std::to_string(values.size()) + "],\"data_offsets\":[" +
-                      std::to_string(data.size()) + ",";
+            if (header.size() > 1) header += ',';
+            header += nlohmann::json(tensor).dump();
+            header += fmt::format(R"(:{{"dtype":"F32","shape":[{}],"data_offsets":[{},)", values.size(), data.size());
             data.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
             header += std::to_string(data.size()) + "]}";
         }
@@ -93,7 +95,7 @@ TEST_F(Inspect, LeavesOutWhatItCannotJudgeAndSaysWhich) {
     EXPECT_TRUE(has(result.out, "f8e4m3")) << result.out;
     EXPECT_TRUE(has(result.out, "3 tensors left out, not floating: I8, U16, BOOL\n")) << result.out;
     EXPECT_TRUE(has(result.out, "1 tensor left out, of a format that is not judged: F4\n")) << result.out;
-    EXPECT_EQ(result.err, "warning: tensor \"f\" and 1 more left out, the dtype \"Q5_K\" is not known\n");
+    EXPECT_EQ(result.err, "invar: warning: tensor \"f\" and 1 more left out, the dtype \"Q5_K\" is not known\n");
     const auto lines = json_lines(invar({"inspect", "q.safetensors", "--as", "fp16", "--json"}).out);
     ASSERT_EQ(lines.size(), 2u + 6u + 1u);
     EXPECT_EQ(lines[2].at("tensor"), "a");
