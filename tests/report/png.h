@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -16,10 +18,28 @@ namespace invar {
 struct Picture {
     int width = 0, height = 0;
     std::vector<std::uint32_t> pixels;  // 0xRRGGBB
-    std::int64_t count(std::uint32_t colour) const {
-        std::int64_t n = 0;
-        for (const std::uint32_t pixel : pixels) n += pixel == colour;
-        return n;
+    std::int64_t count(std::uint32_t colour) const { return std::count(pixels.begin(), pixels.end(), colour); }
+    // The most pixels of a colour in one row: a level curve.
+    std::int64_t widest(std::uint32_t colour) const {
+        std::int64_t most = 0;
+        for (auto row = pixels.begin(); row != pixels.end(); row += width)
+            most = std::max<std::int64_t>(most, std::count(row, row + width, colour));
+        return most;
+    }
+    // Stretches of at least 60 rows, with gaps of no more than 10, that hold the colour between two columns: curves.
+    int tall_stretches(std::uint32_t colour, int from, int to) const {
+        int found = 0, begin = -1, last = -1;
+        for (int y = 0; y <= height + 10; ++y) {
+            const std::uint32_t* row = pixels.data() + std::size_t(std::min(y, height - 1)) * std::size_t(width);
+            if (y < height && std::find(row + from, row + to, colour) != row + to) {
+                if (begin < 0) begin = y;
+                last = y;
+            } else if (begin >= 0 && y - last > 10) {
+                found += last - begin >= 60;
+                begin = -1;
+            }
+        }
+        return found;
     }
 };
 
