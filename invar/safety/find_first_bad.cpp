@@ -121,7 +121,7 @@ Finding Search::run() {
             "{} was not finite before this step: an earlier one spoilt it; resume from a checkpoint before that",
             weight);
         set_remedy(fmt::format("optimizer.lr={:g}", lower_rate()), false);
-    } else if (f_.direction == Direction::backward && scale_ > 1 && finite_in(setup_.precision, 1.0)) {
+    } else if (scale_ > 1 && finite_in(setup_.precision, 1.0)) {
         blame_scale();
     } else if (f_.step_finite) {
         blame_precision();
@@ -142,7 +142,7 @@ void Search::blame_scale() {
     }
     f_.blame = Blame::loss_scale;
     f_.explanation = fmt::format(
-        "the gradient is finite when the loss is not scaled so far: at 2^{} all of the step is, at {:g} it overflows "
+        "all is finite when the loss is not scaled so far: at 2^{} the whole step is, at {:g} it overflows "
         "{}; "
         "a dynamic scaler finds this by itself and loses a step each time",
         good, scale_, name_of(f_.dtype));

@@ -75,6 +75,18 @@ TEST(FindFirstBad, BlamesTheLossScaleWhereASmallerOneServes) {
     }
 }
 
+TEST(FindFirstBad, BlamesAScaleThatTheLossItselfOverflowsAt) {
+    FaultyRun run("16-mixed", Fault::gradient_underflow, 2);  // whose gradients would bear any scale
+    const Finding f = find(run, 0x1p127, [](const Tensor& output, const Batch& batch) {
+        return ops::cross_entropy(output, batch.y) * 16.0;
+    });
+    ASSERT_TRUE(f);
+    EXPECT_EQ(f.module, "loss scale");
+    EXPECT_EQ(f.direction, Direction::forward);
+    EXPECT_EQ(f.blame, Blame::loss_scale) << f.text();
+    EXPECT_TRUE(f.remedy.starts_with("scaler.init_scale=")) << f.remedy;
+}
+
 TEST(FindFirstBad, NamesTheLossAndARemedyThatDoesNotNeedAModule) {
     FaultyRun run("16-mixed", Fault::none, 0);
     const LossFunction steep_loss = [](const Tensor& output, const Batch& batch) {
