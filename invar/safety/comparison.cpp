@@ -26,6 +26,16 @@ Series curve_of(const RunLog& log, const std::vector<std::string>& wanted) {
     return name ? log.series.at(*name) : Series{};
 }
 
+// How many there were: most loggers count them from 0, some write what has passed as a fraction.
+double epochs_of(const RunLog& log) {
+    if (const double count = last_of(log, {"epochs"}); !std::isnan(count)) return count;
+    const std::vector<double> numbers = curve_of(log, {"epoch"}).y;
+    const auto whole = [](double number) { return number == std::floor(number); };
+    const bool from_zero =
+        !numbers.empty() && numbers.front() == 0 && std::all_of(numbers.begin(), numbers.end(), whole);
+    return numbers.empty() ? kUnknown : numbers.back() + (from_zero ? 1 : 0);
+}
+
 std::string first_not_finite(const std::string& name, const Series& series) {
     for (std::size_t i = 0; i < series.y.size(); ++i)
         if (!std::isfinite(series.y[i]))
@@ -73,7 +83,7 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
     run.val_loss = last_of(log, {"val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss"});
     run.train_seconds = last_of(log, seconds_names());
     run.skipped = last_of(log, {"skipped_steps", "skipped", "overflow_count"});
-    run.epochs = last_of(log, {"epochs", "epoch"});
+    run.epochs = epochs_of(log);
     run.steps = last_of(log, {"steps", "step", "global_step", "trainer_global_step", "_step", "iteration"});
     // A speed is logged in pieces; all of them together tell more than the last one.
     if (const Series speed = curve_of(log, speed_names()); !speed.empty()) {

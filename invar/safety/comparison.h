@@ -103,7 +103,7 @@ struct FoundRun {
     RunLog log;
     std::string precision;
     std::optional<std::int64_t> seed;
-    std::string not_finite;        // what the summary says of NaN and Inf; "" where all is well
+    std::string not_finite;        // what the summary says of NaN, Inf or an early end; "" where all is well
     std::filesystem::path config;  // our own config.yaml; empty where there is none
     std::vector<std::string> recoveries;
 };

@@ -136,6 +136,7 @@ void add_summary(FoundRun& run, const fs::path& file) {
                                              text("reason"), text("back_to"), text("to"),
                                              each.contains("setting") ? " with " + text("setting") : ""));
     }
+    if (value.value("status", nlohmann::json()) == "unstable") run.not_finite = "it was stopped as unstable";
 }
 
 }  // namespace

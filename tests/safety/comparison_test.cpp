@@ -140,6 +140,27 @@ TEST(Decide, FailsACandidateWithNaNAnywhereHoweverCloseItsMetric) {
     EXPECT_TRUE(has(bad.reason, "the baseline gives nothing to compare with: run: loss is NaN")) << bad.reason;
 }
 
+TEST(ReadRun, TellsARunThatWasStoppedAsUnstable) {
+    const Scratch scratch;
+    put_in(scratch / "r/metrics.jsonl", "{\"step\":1,\"loss\":0.9,\"val_accuracy\":0.8}\n");
+    for (const auto& [status, failed] : {std::pair("finished", false), {"unstable", true}}) {
+        put_in(scratch / "r/summary.json",
+               fmt::format("{{\"status\":\"{}\",\"steps\":1,\"all_finite\":true}}\n", status));
+        const RunRecord run = record_of(read_run(scratch / "r"), "val_accuracy", Better::higher, Take::last);
+        EXPECT_EQ(!run.not_finite.empty(), failed) << status;
+    }
+}
+
+TEST(ReadRun, CountsEpochsHoweverTheyAreNumbered) {
+    const Scratch scratch;
+    for (const auto& [log, epochs] : {std::pair("epoch,acc\n0,0.5\n1,0.6\n9,0.7\n", 10.0),
+                                      {"epoch,acc\n1,0.5\n2,0.6\n10,0.7\n", 10.0},
+                                      {"epoch,acc\n0.5,0.5\n1,0.6\n2.5,0.7\n", 2.5}}) {
+        put_in(scratch / "m.csv", log);
+        EXPECT_EQ(record_of(read_run(scratch / "m.csv"), "acc", Better::higher, Take::last).epochs, epochs) << log;
+    }
+}
+
 TEST(Decide, TakesTheWorstCandidate) {
     Comparison c = comparison_of({1.0}, {0.995});
     c.candidates.push_back(c.candidates[0]);
