@@ -83,7 +83,8 @@ std::string svg_heat_map(const std::vector<HeatRow>& rows, Dtype format, int shi
     for (int e = columns.first; e <= columns.last; ++e)
         if (e % 8 == 0) svg += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", columns.x(e), height + 13, e);
     const FormatInfo info = format_info(format);
-    svg += limit_line(columns, std::ilogb(info.smallest_subnormal) - shift, height, "vanishes");
+    // What is more than half of the smallest subnormal number is rounded up to it.
+    svg += limit_line(columns, std::ilogb(info.smallest_subnormal) - 1 - shift, height, "vanishes");
     svg += limit_line(columns, std::ilogb(info.smallest_normal) - shift, height, "subnormal");
     svg += limit_line(columns, std::ilogb(info.max) + 1 - shift, height, "overflows");
     return svg + "</svg>\n";

@@ -1,5 +1,6 @@
 #include "invar/report/heat_map.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <span>
@@ -27,6 +28,20 @@ TEST(HeatMap, HasACellForEachPowerOfTwoThatOccurs) {
     EXPECT_NE(svg.find(">fc1</text>"), svg.npos);
     EXPECT_NE(svg.find("a&lt;b"), svg.npos);
     for (const char* limit : {"vanishes", "subnormal", "overflows"}) EXPECT_NE(svg.find(limit), svg.npos) << limit;
+}
+
+TEST(HeatMap, DrawsItsLimitsWhereRoundingChangesItsMind) {
+    const Tally tally = tally_of({0x1p-30f, 1.0f, 0x1p20f});
+    const std::string svg = svg_heat_map({{"fc1", &tally}}, Dtype::f16);
+    const auto x_of = [&](int exponent) { return 210 + (exponent + 30) * 14; };
+    // FP16 loses what lies below 2^-25, is subnormal below 2^-14 and infinite from 2^16 on.
+    for (const int exponent : {-25, -14, 16})
+        EXPECT_EQ(count(svg, fmt::format("<line class=\"limit\" x1=\"{}\"", x_of(exponent))), 1u) << exponent;
+    for (const int exponent : {-30, 0, 20})
+        EXPECT_EQ(count(svg, fmt::format("<rect class=\"heat\" x=\"{}\"", x_of(exponent))), 1u) << exponent;
+    const std::string scaled = svg_heat_map({{"fc1", &tally}}, Dtype::f16, 4);
+    EXPECT_EQ(count(scaled, fmt::format("<line class=\"limit\" x1=\"{}\"", x_of(12))), 1u)
+        << "all limits move with the scale";
 }
 
 TEST(HeatMap, IsEmptyWhereThereIsNothingButZeros) {
