@@ -101,6 +101,35 @@ TEST(Diagnose, NamesTheLayerThatASpikeStartsIn) {
     }
 }
 
+TEST(Diagnose, NamesTheLayerThatASpikeOfGradientsStartsIn) {
+    for (int at = 1; at <= kLayers; ++at) {
+        FaultyRun run("32-true", Fault::none, 0);
+        DiagnoseOptions options = options_for("bf16-mixed", 6);
+        // A factor that is there from the start, so that all steps have the same ops.
+        options.before_step = [&](int step, std::vector<Batch>&) {
+            run.net->layer(at).gradient_factor = step == 6 ? 1000.0 : 1.0 + 1e-6;
+        };
+        const Diagnosis d = run_diagnosis(run, options);
+        ASSERT_EQ(d.concerns.size(), 1u) << at;
+        EXPECT_EQ(d.concerns[0].kind, Concern::Kind::spike);
+        EXPECT_EQ(d.concerns[0].direction, Direction::backward) << d.concerns[0].text;
+        EXPECT_EQ(d.concerns[0].module, layer_name(at)) << d.concerns[0].text;
+        EXPECT_EQ(d.concerns[0].step, 6);
+        EXPECT_FALSE(d.concerns[0].in_data);
+    }
+}
+
+TEST(Diagnose, FindsTheOverflowInTheLoss) {
+    FaultyRun run("32-true", Fault::none, 0);
+    DiagnoseOptions options = options_for("16-mixed", 2);
+    options.loss = [](const Tensor& output, const Batch& batch) { return ops::cross_entropy(output * 1e7, batch.y); };
+    const Diagnosis d = run_diagnosis(run, options);
+    ASSERT_TRUE(d.finding);
+    EXPECT_EQ(d.finding.module, "loss") << d.finding.text();
+    EXPECT_EQ(d.finding.direction, Direction::forward);
+    EXPECT_EQ(d.finding.blame, Blame::precision) << d.finding.text();
+}
+
 TEST(Diagnose, SaysSoWhereTheSpikeComesWithTheBatch) {
     FaultyRun run("32-true", Fault::none, 0);
     DiagnoseOptions options = options_for("bf16-mixed", 6);

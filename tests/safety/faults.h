@@ -19,7 +19,9 @@ enum class Fault {
     scale_overflow,
     underflow,
     vanished_divisor,
-    gradient_underflow
+    gradient_underflow,
+    hopeless_forward,  // in FP32 too
+    hopeless_backward
 };
 
 // Multiplies values by one factor and gradients by another: faults of one direction alone.
@@ -45,7 +47,8 @@ class FaultyLayer : public Module {
     FaultyLayer(std::int64_t in, std::int64_t out, Fault fault)
         : linear(add<Linear>("linear", in, out)), fault_(fault) {}
     Tensor forward(const Tensor& x) override {
-        const Tensor h = linear(x);
+        Tensor h = linear(x);
+        if (gradient_factor != 1.0) h = steep(h, gradient_factor);
         switch (fault_) {
             case Fault::none:
                 return h;
@@ -63,10 +66,15 @@ class FaultyLayer : public Module {
             }
             case Fault::gradient_underflow:
                 return steep(steep(h, 1e25), 1e-25);
+            case Fault::hopeless_forward:
+                return (h * 1e30) * 1e30;
+            case Fault::hopeless_backward:
+                return steep(steep(h, 1e30), 1e30);
         }
         return h;
     }
     Linear& linear;
+    double gradient_factor = 1.0;  // may change while the model trains
 
   private:
     Fault fault_;

@@ -163,6 +163,41 @@ TEST(FindFirstBad, BlamesTheModelThatFp32DoesNotSurviveEither) {
         }
 }
 
+TEST(FindFirstBad, NamesTheDirectionOfWhatNoPrecisionSurvives) {
+    for (const char* precision : {"32-true", "bf16-mixed"})
+        for (const Fault fault : {Fault::hopeless_forward, Fault::hopeless_backward})
+            for (int at = 1; at <= kLayers; ++at) {
+                FaultyRun run(precision, fault, at);
+                const Finding f = find(run);
+                ASSERT_TRUE(f) << precision << " " << at;
+                EXPECT_EQ(f.module, layer_name(at)) << f.text();
+                EXPECT_EQ(f.direction, fault == Fault::hopeless_forward ? Direction::forward : Direction::backward);
+                EXPECT_EQ(f.blame, Blame::model) << f.text();
+                EXPECT_FALSE(f.step_finite);
+            }
+}
+
+TEST(FindFirstBad, LooksThroughAllBatchesOfAStep) {
+    for (const std::size_t bad : {0u, 1u}) {
+        FaultyRun run("16-mixed", Fault::none, 0);
+        run.group.push_back(*run.setup.train_data->next());
+        EXPECT_FALSE(find(run));
+        run.group[bad].x.data<float>()[2 * 16] = kNaN;
+        const Finding f = find(run);
+        ASSERT_TRUE(f);
+        EXPECT_EQ(f.blame, Blame::data) << f.text();
+        EXPECT_NE(f.explanation.find(fmt::format("sample 2 of batch {} of the step", bad)), std::string::npos)
+            << f.explanation;
+    }
+    FaultyRun run("16-mixed", Fault::none, 0);
+    run.group.push_back(*run.setup.train_data->next());
+    run.group[1].x = run.group[1].x * 1e7;  // finite, and beyond FP16 in the second batch alone
+    const Finding f = find(run);
+    ASSERT_TRUE(f);
+    EXPECT_EQ(f.module, "layer1.linear") << f.text();
+    EXPECT_EQ(f.blame, Blame::precision) << f.text();
+}
+
 TEST(FindFirstBad, TellsAWeightThatOnlyItsCopyCannotHold) {
     FaultyRun run("16-mixed", Fault::none, 0);
     run.net->layer(2).linear.weight.value.data<float>()[0] = 1e6f;
@@ -176,12 +211,15 @@ TEST(FindFirstBad, TellsAWeightThatOnlyItsCopyCannotHold) {
 }
 
 TEST(FindFirstBad, TellsWeightsThatWereSpoiltBefore) {
-    FaultyRun run("32-true", Fault::none, 0);
-    run.net->layer(3).linear.weight.value.data<float>()[1] = kNaN;
-    const Finding f = find(run);
-    ASSERT_TRUE(f);
-    EXPECT_EQ(f.blame, Blame::weights);
-    EXPECT_NE(f.explanation.find("layer3.linear.weight"), std::string::npos);
+    for (int at = 1; at <= kLayers; ++at) {
+        FaultyRun run("32-true", Fault::none, 0);
+        run.net->layer(at).linear.weight.value.data<float>()[1] = kNaN;
+        const Finding f = find(run);
+        ASSERT_TRUE(f);
+        EXPECT_EQ(f.module, layer_name(at) + ".linear");
+        EXPECT_EQ(f.blame, Blame::weights);
+        EXPECT_NE(f.explanation.find(layer_name(at) + ".linear.weight"), std::string::npos);
+    }
 }
 
 TEST(FindFirstBad, SeesIntoCheckpointedRegions) {

@@ -39,6 +39,19 @@ TEST(Tune, FindsTheOneBadLayerAmongFiftyAndNoOther) {
         }
 }
 
+// The gradients of one layer are next to nothing: what rounding does to them does not matter, and costs no module.
+TEST(Tune, DoesNotMindALayerWhoseGradientsDoNotCount) {
+    FaultyRun run("32-true", Fault::none, 0);
+    run.net->layer(1).gradient_factor = 1e-6;
+    TuneOptions options = options_for("16-mixed", 2);
+    options.scale = 1.0;  // so that they vanish
+    options.target.error = 0.1;
+    const Tuning t = tune(run.setup, options);
+    EXPECT_TRUE(t.met);
+    EXPECT_TRUE(t.modules.empty()) << t.overrides();
+    EXPECT_LT(t.before.worst, 0.1) << t.before.worst_module;
+}
+
 TEST(Tune, RefusesAModelThatFp32DoesNotSurvive) {
     FaultyRun run("32-true", Fault::none, 0);
     TuneOptions options = options_for("16-mixed");
