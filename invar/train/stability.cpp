@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "invar/core/error.h"
 
@@ -10,32 +11,48 @@ namespace invar {
 
 namespace {
 
-// The least deviation that counts. A run that has almost converged has losses so alike that every hard batch would be
-// an outlier; a loss is judged against its own size and against where the run began.
-constexpr double kOfMean = 0.05, kOfFirst = 0.01;
-// Norms of single batches may well differ by half from one another.
-constexpr double kOfNorm = 0.4;
+// A run that has almost converged has losses so alike that every hard batch would be an outlier: a loss is judged
+// against its own size and against where the run began too.
+constexpr double kOfMedian = 0.1, kOfFirst = 0.05;
+// A single loss counts only where it is so much worse than that of the untrained network.
+constexpr double kWorseThanFirst = 1.5;
+// In logarithms: norms of single batches may well differ by a quarter from one another. Below the run's first one they
+// may come back from almost nothing, as those of a batch do that is not known by heart.
+constexpr double kOfNorm = 0.25;
+// Values in a row need be only half as far off: chance does not repeat itself.
 constexpr int kInARow = 3;
-// How much worse than the run's first value a single one must be: a loss twice as large, a norm sixteen times.
-constexpr double kTwice = 1.0, kSixteenTimes = 2.77;
+constexpr double kHalf = 0.5;
+// Of the median deviation, where values spread as the normal distribution does.
+constexpr double kToStandardDeviation = 1.4826;
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
 
 }  // namespace
 
-std::optional<double> Stability::Window::spike(double value, double least_deviation, double leap,
-                                               const StabilityConfig& config) {
+std::optional<double> Stability::Window::spike(double value, const Bounds& bounds, const StabilityConfig& config) {
     if (!first) first = value;
-    double distance = 0.0;
-    if (std::int64_t(values.size()) == config.window) {
-        double mean = 0.0, squares = 0.0;
-        for (const double v : values) mean += v / double(values.size());
-        for (const double v : values) squares += (v - mean) * (v - mean);
-        const double deviation = std::sqrt(squares / double(values.size() - 1));
-        distance = (value - mean) / std::max({deviation, least_deviation, kOfMean * std::fabs(mean), 1e-30});
+    if (std::int64_t(values.size()) < config.window) {
+        values.push_back(value);
+        return std::nullopt;
     }
-    const bool is_above = distance > config.z_score;
-    above = is_above ? above + 1 : 0;
-    const bool is_spike = is_above && (value > *first + leap || above >= kInARow);
-    if (is_above && !is_spike) return std::nullopt;  // one hard batch is not what the next is measured by
+    const double usual = median({values.begin(), values.end()});
+    const double largest = *std::max_element(values.begin(), values.end());
+    std::vector<double> deviations;
+    for (const double v : values) deviations.push_back(std::fabs(v - usual));
+    const double spread = std::max({bounds.spread, bounds.of_median * std::fabs(usual), 1e-30});
+    const double distance = (value - usual) / std::max(kToStandardDeviation * median(std::move(deviations)), spread);
+
+    const bool is_far = distance > kHalf * config.z_score && value > largest;
+    above = is_far ? above + 1 : 0;
+    // Alone it must also leave behind the worst of the window, by as much as that lies above the usual.
+    const bool stands_out = value > largest + std::max(largest - usual, spread) && value > bounds.least;
+    const bool lasts = above >= kInARow && value > bounds.least_in_a_row;
+    const bool is_spike = (distance > config.z_score && stands_out) || lasts;
+    if (is_far && !is_spike) return std::nullopt;  // one hard batch is not what the next is measured by
     values.push_back(value);
     while (std::int64_t(values.size()) > config.window) values.pop_front();
     return is_spike ? std::optional(distance) : std::nullopt;
@@ -56,10 +73,12 @@ std::optional<Instability> Stability::judge(const HeardStep& heard) {
                      fmt::format("{} steps in a row had NaN or Inf gradients", report.step.skipped_in_a_row));
     if (report.step.skip) return std::nullopt;
 
-    const double norm = std::log(std::max(double(report.step.grad_norm), 1e-30));
     const double first = std::fabs(losses_.first.value_or(report.loss));
-    const std::optional<double> loss_spike = losses_.spike(report.loss, kOfFirst * first, kTwice * first, config_);
-    const std::optional<double> norm_spike = norms_.spike(norm, kOfNorm, kSixteenTimes, config_);
+    const std::optional<double> loss_spike =
+        losses_.spike(report.loss, {kOfFirst * first, kOfMedian, kWorseThanFirst * first, 0.0}, config_);
+    const double norm = std::log(std::max(double(report.step.grad_norm), 1e-30));
+    const double first_norm = norms_.first.value_or(norm);
+    const std::optional<double> norm_spike = norms_.spike(norm, {kOfNorm, 0.0, first_norm, first_norm}, config_);
     if (loss_spike)
         return found("loss_spike", fmt::format("the loss {:.4g} is {:.1f} standard deviations above the last {}",
                                                report.loss, *loss_spike, config_.window));

@@ -30,14 +30,21 @@ class Stability {
     void restore(const nlohmann::json& state);
 
   private:
-    // The last values of a healthy run. One value far above them is a spike where it is also worse than the first value
-    // of all by `leap`; less than that may be a hard batch, and takes three in a row.
+    // What a value must exceed beside the window's own spread.
+    struct Bounds {
+        double spread = 0.0;          // the least standard deviation that counts,
+        double of_median = 0.0;       // and that as a share of the usual value
+        double least = 0.0;           // below it a single value is at most a hard batch,
+        double least_in_a_row = 0.0;  // and below this any number of them
+    };
+    // The last values of a healthy run. Judged by their median and by the median of their deviations, which a leap that
+    // was let pass does not blur.
     struct Window {
         // How far above in standard deviations where this is a spike; otherwise nothing.
-        std::optional<double> spike(double value, double least_deviation, double leap, const StabilityConfig& config);
+        std::optional<double> spike(double value, const Bounds& bounds, const StabilityConfig& config);
         std::deque<double> values;
         std::optional<double> first;
-        int above = 0;
+        int above = 0;  // values in a row that are far off
     };
     StabilityConfig config_;
     Window losses_, norms_;  // the norms as logarithms: they differ by factors

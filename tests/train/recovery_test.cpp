@@ -292,6 +292,54 @@ TEST(Stability, FindsASpikeAndNothingBeforeIt) {
         }
 }
 
+// What an optimizer that goes astray looks like, in a network that is half trained.
+TEST(Stability, FindsWhatASingleHardBatchDoesNotExplain) {
+    struct Planted {
+        const char* kind;
+        double loss, norm;  // times what they were
+        int steps;
+    };
+    for (const Planted& planted : {Planted{"loss_spike", 5, 1, 3}, Planted{"loss_spike", 10, 1, 1},
+                                   Planted{"gradient_spike", 1, 20, 3}, Planted{"gradient_spike", 1, 400, 1}}) {
+        Stability stability{StabilityConfig{}};
+        std::int64_t step = 1;
+        for (; step <= 100; ++step) {
+            const auto [loss, norm] = healthy(step);
+            ASSERT_FALSE(stability.judge(step_with(step, loss, norm))) << step;
+        }
+        std::optional<Instability> found;
+        for (int i = 0; i < planted.steps; ++i, ++step) {
+            EXPECT_FALSE(found) << planted.kind << ": too early, it might be a hard batch";
+            const auto [loss, norm] = healthy(100);
+            found = stability.judge(step_with(step, planted.loss * loss, planted.norm * norm));
+        }
+        ASSERT_TRUE(found) << planted.kind << " " << planted.loss << " " << planted.norm;
+        EXPECT_EQ(found->kind, planted.kind);
+    }
+}
+
+TEST(Stability, LetsHardBatchesPassAndDoesNotMeasureByThem) {
+    Stability stability{StabilityConfig{}};
+    const auto quiet = [](std::int64_t step) { return 0.02 + 0.001 * std::sin(12.9898 * double(step)); };
+    ASSERT_FALSE(stability.judge(step_with(1, 2.3, 3)));
+    for (std::int64_t step = 2; step <= 400; ++step) {
+        const bool hard = step % 25 < 2;  // two in a row of what the network had never learnt
+        const auto found = stability.judge(step_with(step, hard ? 2.2 : quiet(step), 3 * quiet(step)));
+        ASSERT_FALSE(found) << step << ": " << found->reason;
+    }
+    EXPECT_TRUE(stability.judge(step_with(401, 12, 0.06))) << "the hard ones have not become usual";
+}
+
+TEST(Stability, TakesGradientsThatComeBackFromNothingAsTheyAre) {
+    for (const double nothing : {0.0, 1e-12}) {
+        Stability stability{StabilityConfig{}};
+        ASSERT_FALSE(stability.judge(step_with(1, 1, 1e-3)));
+        for (std::int64_t step = 2; step <= 100; ++step) ASSERT_FALSE(stability.judge(step_with(step, 1, nothing)));
+        EXPECT_FALSE(stability.judge(step_with(101, 1, 1e-6))) << "below a thousandth of the first";
+        if (nothing == 0) EXPECT_FALSE(stability.judge(step_with(102, 1, 1e-3)));
+    }
+}
+
 TEST(Stability, KnowsTheOtherSignsToo) {
     Stability stability{StabilityConfig{}};
     EXPECT_EQ(stability.judge(step_with(1, NAN, 1))->kind, "loss_nonfinite");
@@ -332,7 +380,7 @@ TEST(Instability, IsNeverSeenInHealthyRuns) {
         config.trainer.on_instability = "stop";
         config.trainer.limit_val_batches = BatchCount::of(1);
         config.optimizer.name = seed % 2 ? "adam" : "sgd";
-        config.optimizer.lr = seed % 2 ? 0.003 : 0.1;  // at 0.01 Adam does leap on batches of four
+        config.optimizer.lr = seed % 2 ? 0.003 : 0.1;
         config.data.batch_size = seed % 4 == 3 ? 4 : 16;
         config.scheduler.name = seed % 5 ? "constant" : "one_cycle";
         config.trainer.keep_checkpoints = 1;
