@@ -55,7 +55,9 @@ TEST_F(GpuSafety, FaultsOfEveryLayerAreNamedAsOnTheCpu) {
             EXPECT_EQ(ours.where(), theirs.where());
             EXPECT_EQ(ours.blame, theirs.blame) << ours.text();
             EXPECT_EQ(ours.dtype, theirs.dtype);
-            if (fault != Fault::scale_overflow) EXPECT_EQ(ours.remedy, theirs.remedy);
+            if (fault != Fault::scale_overflow) {
+                EXPECT_EQ(ours.remedy, theirs.remedy);
+            }
             EXPECT_TRUE(ours.verified);
         }
     for (const char* precision : {"32-true", "16-mixed", "bf16-mixed"}) {

@@ -336,7 +336,9 @@ TEST(Stability, TakesGradientsThatComeBackFromNothingAsTheyAre) {
         ASSERT_FALSE(stability.judge(step_with(1, 1, 1e-3)));
         for (std::int64_t step = 2; step <= 100; ++step) ASSERT_FALSE(stability.judge(step_with(step, 1, nothing)));
         EXPECT_FALSE(stability.judge(step_with(101, 1, 1e-6))) << "below a thousandth of the first";
-        if (nothing == 0) EXPECT_FALSE(stability.judge(step_with(102, 1, 1e-3)));
+        if (nothing == 0) {
+            EXPECT_FALSE(stability.judge(step_with(102, 1, 1e-3)));
+        }
     }
 }
 
