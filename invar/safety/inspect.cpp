@@ -184,6 +184,8 @@ Fate fate_of(const Tally& tally, std::size_t format, Dtype dtype) {
     const bool spoils = f.overflow > 0 || f.vanish > 0 || f.subnormal > 0;
     fate.scale = !spoils ? 0 : std::min(std::max(needed, 0), fate.head_room);
     fate.lost_after = share_below(tally, least, fate.scale);
+    const double now = fate.overflow + fate.vanish + fate.subnormal;
+    if (fate.lost_after > now) fate.scale = 0, fate.lost_after = now;  // what saves the largest would cost the others
     return fate;
 }
 

@@ -49,10 +49,10 @@ struct Fate {
     int head_room = 0;                         // doublings until the largest value overflows; negative where it does
     bool empty = true;                         // nothing to say: no finite value but zero
 
-    // Multiplied by 2^scale nothing would overflow, and as little as possible vanish or turn subnormal.
+    // Multiplied by 2^scale nothing would overflow, and as little as possible vanish or turn subnormal; 0 where that
+    // would cost more values than it saves.
     int scale = 0;
-    double lost_after =
-        0.0;  // share that would still vanish or be subnormal; by exponents, so to within a power of two
+    double lost_after = 0.0;  // share that would still be lost or subnormal; by exponents, so to within a power of two
     double lost() const { return overflow + vanish; }
 };
 Fate fate_of(const Tally& tally, std::size_t format, Dtype dtype);

@@ -170,6 +170,12 @@ TEST(FateOf, NamesTheScaleThatSaves) {
     const Fate wide = fate_of(tally_of({60000.f, 1e-9f}, {Dtype::f16}), 0, Dtype::f16);
     EXPECT_EQ(wide.scale, 0);
     EXPECT_EQ(wide.lost_after, 0.5);
+    // One value so large that room for it would drown all others.
+    std::vector<float> drowning(99, 1e-3f);
+    drowning.push_back(1e30f);
+    const Fate lone = fate_of(tally_of(drowning, {Dtype::f16}), 0, Dtype::f16);
+    EXPECT_EQ(lone.scale, 0);
+    EXPECT_DOUBLE_EQ(lone.lost_after, 0.01);
     EXPECT_TRUE(fate_of(tally_of({0.0f, NAN}, {Dtype::f16}), 0, Dtype::f16).empty);
 }
 
