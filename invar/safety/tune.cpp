@@ -140,7 +140,9 @@ GradientError Search::error_with(const Set& kept) {
                                : std::numeric_limits<double>::infinity();
     };
     error.overall = relative(total.difference, total.full);
-    error.cosine = dot == 0 && low_square == 0 ? 0.0 : dot / std::sqrt(low_square * total.full);
+    error.cosine = low_square > 0 && total.full > 0 ? dot / std::sqrt(low_square * total.full)
+                   : low_square == total.full       ? 1.0  // nothing against nothing
+                                                    : 0.0;
     for (const auto& [name, sums] : modules) {
         const double own = relative(sums.difference, std::max(sums.full, floor));
         if (own > error.worst) error.worst = own, error.worst_module = name;
