@@ -55,9 +55,10 @@ std::size_t columns_of(std::string_view text) {
 }
 
 bool is_numeric(std::string_view cell) {
-    return cell.empty() || cell == "-" || (cell[0] >= '0' && cell[0] <= '9') ||
-           ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') && cell.size() > 1 && cell[1] >= '0' &&
-            cell[1] <= '9');
+    for (const std::string_view missing : {"", "-", "empty", "n/a"})
+        if (cell == missing) return true;
+    return (cell[0] >= '0' && cell[0] <= '9') || ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') &&
+                                                  cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9');
 }
 
 void write_out(std::string_view text) {
@@ -123,19 +124,42 @@ std::string human_rate(double per_second) {
     return fmt::format("{:.1f}M", per_second / 1e6);
 }
 
-std::string Table::text(std::string_view indent) const {
-    std::size_t count = header_.size();
-    for (const auto& row : rows_) count = std::max(count, row.size());
-    std::vector<std::size_t> width(count, 0);
-    std::vector<bool> right(count, !header_.empty());  // without a header it is a list of names and values: flush left
+std::vector<std::size_t> Table::widths() const {
+    std::vector<std::size_t> width;
     const auto measure = [&](const std::vector<std::string>& row) {
+        width.resize(std::max(width.size(), row.size()), 0);
         for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], columns_of(row[i]));
     };
     measure(header_);
-    for (const auto& row : rows_) {
-        measure(row);
-        for (std::size_t i = 0; i < row.size(); ++i) right[i] = right[i] && is_numeric(row[i]);
+    for (const auto& row : rows_) measure(row);
+    return width;
+}
+
+std::string Table::fitted(std::string_view indent, const std::vector<std::string>& dispensable) const {
+    Table table = *this;
+    const auto columns = [&] {
+        std::size_t all = indent.size();
+        for (const std::size_t width : table.widths()) all += width + 2;
+        return all - 2;  // no gap after the last one
+    };
+    for (const std::string& name : dispensable) {
+        if (!on_terminal() || columns() <= std::size_t(terminal_width())) break;
+        const auto found = std::find(table.header_.begin(), table.header_.end(), name);
+        if (found == table.header_.end()) continue;
+        const auto column = found - table.header_.begin();
+        table.header_.erase(found);
+        for (auto& row : table.rows_) row.erase(row.begin() + column);
     }
+    return table.text(indent);
+}
+
+std::string Table::text(std::string_view indent) const {
+    const std::vector<std::size_t> width = widths();
+    // Without a header it is a list of names and values: flush left.
+    std::vector<bool> right(width.size(), !header_.empty());
+    if (!right.empty()) right[0] = false;
+    for (const auto& row : rows_)
+        for (std::size_t i = 0; i < row.size(); ++i) right[i] = right[i] && is_numeric(row[i]);
     std::string text;
     const auto print = [&](const std::vector<std::string>& row, Colour colour) {
         std::string line;

@@ -24,14 +24,20 @@ std::string human_count(std::int64_t n);    // "1,199,882"
 std::string loss_text(double loss);         // six decimals, or what is left of a small one
 std::string human_rate(double per_second);  // "987", "12.3k"
 
-// Columns padded to their widest cell. A column of numbers is flush right, one of words flush left.
+// Columns padded to their widest cell. The first one and columns of words are flush left, columns of numbers flush
+// right, also where some are missing.
 class Table {
   public:
     explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}
     void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
     std::string text(std::string_view indent = "") const;
+    // Without the columns that a narrow terminal has no room for; `dispensable` are headers, the least telling first.
+    // A pipe gets all.
+    std::string fitted(std::string_view indent, const std::vector<std::string>& dispensable) const;
 
   private:
+    std::vector<std::size_t> widths() const;
+
     std::vector<std::string> header_;
     std::vector<std::vector<std::string>> rows_;
 };

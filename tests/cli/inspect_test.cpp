@@ -42,6 +42,21 @@ class Inspect : public CliTest {
     }
 };
 
+TEST_F(Inspect, KeepsFiguresFlushRightBesideATensorWithoutValues) {
+    put("g.safetensors", {{"1.weight", {1.0f, -0.5f}}, {"10.weight", {}}});
+    const Result result = invar({"inspect", "g.safetensors", "--as", "fp16"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(has(result.out, "\n  1.weight   f32")) << "a name is no number\n" << result.out;
+    std::istringstream table(result.out);
+    std::size_t header = 0, empty = 0;
+    for (std::string line; std::getline(table, line);) {
+        if (has(line, " largest ")) header = line.find("largest") + 7;
+        if (has(line, " empty ")) empty = line.find("empty") + 5;
+    }
+    EXPECT_GT(header, 0u);
+    EXPECT_EQ(header, empty) << result.out;
+}
+
 TEST_F(Inspect, ShowsTheWorstTensorFirstAndTheScaleThatSavesIt) {
     put("g.safetensors",
         {{"fine", {1.0f, -0.5f, 0.25f}}, {"tiny", {0x1p-30f, 0x1p-29f, 1e-9f, 0.0f}}, {"huge", {1e6f, 1, 1}}});
