@@ -1,5 +1,6 @@
 // The program `invar`: parses the command line, runs one command, and turns errors into one line and an exit code:
-// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict.
+// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict, 130 interrupted. Commands that say
+// something by 1 (FAIL, or NaN found) end with 2 on trouble of any kind, as diff does.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -69,6 +70,13 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("{}; see {}", one_line(error.what()), help);
 }
 
+// The exit code of a command that an error stopped.
+int trouble(const CLI::App& app) {
+    for (const char* judge : {"validate", "compare", "tune", "diagnose"})
+        if (app.got_subcommand(judge)) return 2;
+    return 1;
+}
+
 int report(int code, const std::string& message) {
     std::fflush(stdout);
     fmt::print(stderr, "invar: error: {}\n", one_line(message));
@@ -101,11 +109,11 @@ int run(int argc, char** argv) {
     } catch (const UsageError& error) {
         return report(2, error.what());
     } catch (const std::bad_alloc&) {
-        return report(1, "out of memory; a smaller data.batch_size needs less");
+        return report(trouble(app), "out of memory; a smaller data.batch_size needs less");
     } catch (const std::exception& error) {
-        return report(1, error.what());
+        return report(trouble(app), error.what());
     }
-    if (std::fflush(stdout) != 0) return report(1, "cannot write to standard output; is the disk full?");
+    if (std::fflush(stdout) != 0) return report(trouble(app), "cannot write to standard output; is the disk full?");
     return exit_code;
 }
 

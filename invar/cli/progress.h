@@ -44,6 +44,8 @@ class ProgressLine : public Observer {
     std::int64_t ticks_ = 0;
 };
 
+inline constexpr int kInterrupted = 130;  // the exit code, as shells have it for a program ended by Ctrl-C
+
 // While it lives, the first SIGINT or SIGTERM asks the run to save and stop; the second one kills as usual.
 class StopOnSignal {
   public:

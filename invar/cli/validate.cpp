@@ -70,7 +70,15 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
                    bool json) {
     const StopOnSignal signals;
     RunsInTurn progress(json, options.seeds * (1 + int(options.candidates.size())));
-    const Validation validation = validate(options, progress);
+    Validation validation;
+    try {
+        validation = validate(options, progress);
+    } catch (const Error& error) {
+        if (!StopOnSignal::requested()) throw;
+        progress.finish();
+        warn(error.what());
+        return kInterrupted;
+    }
     progress.finish();
     const ReportFiles files =
         write_reports(validation.folder, validation, validation_context(validation, config, overrides));
@@ -96,7 +104,8 @@ void add_validate(CLI::App& app, int& exit_code) {
                      "Precisions to judge against FP32, or schedule for the configuration's precision_schedule; "
                      "16-mixed,bf16-mixed where it has none")
         ->option_text("NAME,...")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);  // what follows is for the configuration
     command
         ->add_option("--seeds", a.seeds,
                      "Runs a precision, each with its own seed; with several, equivalence is tested")
@@ -111,8 +120,8 @@ void add_validate(CLI::App& app, int& exit_code) {
                  "invar validate mnist_convnet trainer.max_epochs=3 --candidates 16-mixed --json"}) +
         "\n\nWrites report.md, report.json and report.html. Ends with 0 on PASS (one seed: difference below 1%; "
         "several: "
-        "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established). docs/VALIDATION.md tells "
-        "more.");
+        "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established), 2 where something keeps it "
+        "from judging.\ndocs/VALIDATION.md tells more.");
     command->callback([arguments, &exit_code] { exit_code = validate_command(*arguments); });
 }
 

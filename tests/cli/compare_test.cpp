@@ -111,17 +111,17 @@ TEST_F(Compare, SaysInOneLineWhatIsWrong) {
                           Case{{"base.csv", ","}, 2, "no CANDIDATE given"},
                           Case{{"base.csv", "missing.csv"}, 2, "missing.csv: there is no such file or folder"},
                           Case{{"base.csv", "nothing"}, 2, "nothing: no run in it"},
-                          Case{{"base.csv", "empty.csv"}, 1, "empty.csv: empty"},
-                          Case{{"base.csv", "damaged.csv"}, 1, "damaged.csv line 2: 3 cells"},
+                          Case{{"base.csv", "empty.csv"}, 2, "empty.csv: empty"},
+                          Case{{"base.csv", "damaged.csv"}, 2, "damaged.csv line 2: 3 cells"},
                           Case{{"base.csv", "other.jsonl"}, 2, "no metric"},
-                          Case{{"base.csv", "words.csv", "--metric", "val/hmean"}, 1, "words.csv line 2"},
+                          Case{{"base.csv", "words.csv", "--metric", "val/hmean"}, 2, "words.csv line 2"},
                           Case{{"base.csv", "low.csv", "--metric", "hmeen"}, 2, "there are epoch, step"},
                           Case{{"base.csv", "low.csv", "--metric", "val/hmaen"}, 2, "did you mean 'val/hmean'?"},
                           Case{{"base.csv", "low.csv", "--better", "up"}, 2, "--better up"},
                           Case{{"base.csv", "low.csv", "--value", "first"}, 2, "--value first"},
                           Case{{"base.csv", "low.csv", "--margin", "0"}, 2, "--margin 0"},
                           Case{{"base.csv", "low.csv", "--margin", "nan"}, 2, "--margin"},
-                          Case{{"base.csv", "low.csv", "--report", "base.csv"}, 1, "base.csv"}}) {
+                          Case{{"base.csv", "low.csv", "--report", "base.csv"}, 2, "base.csv"}}) {
         Words words = c.words;
         words.insert(words.begin(), "compare");
         const Result result = invar(words);
