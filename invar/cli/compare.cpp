@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
+#include "invar/cli/arm_names.h"
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
@@ -29,11 +31,13 @@ struct CompareArguments {
 // The runs of one arm, before it is known which metric to look at.
 struct FoundArm {
     std::string name;
+    std::vector<std::string> paths;
     std::vector<FoundRun> runs;
 };
 
 FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role) {
     FoundArm arm;
+    arm.paths = paths;
     for (const std::string& path : paths)
         for (const fs::path& run : find_runs(path)) arm.runs.push_back(read_run(run));
     for (const FoundRun& run : arm.runs) {
@@ -43,10 +47,6 @@ FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role
             "the {} holds runs in {} ({}) and in {} ({}); an arm is one configuration, so name its runs one by one",
             role, first, arm.runs.front().log.source, run.precision, run.log.source);
     }
-    const fs::path first = fs::path(paths.front()).lexically_normal();
-    arm.name = !arm.runs.front().precision.empty() ? arm.runs.front().precision
-               : first.has_filename()              ? first.filename().string()
-                                                   : first.parent_path().filename().string();
     return arm;
 }
 
@@ -79,37 +79,55 @@ std::vector<std::string> common_names(const std::vector<FoundArm>& arms) {
     return names;
 }
 
-std::string choose_metric(const std::string& wanted, const std::vector<FoundArm>& arms) {
-    const std::vector<std::string> names = common_names(arms);
-    check<UsageError>(!names.empty(), "the runs have no metric in common; {} has {}",
-                      arms.front().runs.front().log.source, fmt::join(arms.front().runs.front().log.names(), ", "));
-    if (wanted.empty()) {
-        const std::string metric = default_metric(names);
-        check<UsageError>(!metric.empty(),
-                          "no metric in common looks like one to judge by; name one of {} with --metric",
-                          fmt::join(names, ", "));
-        return metric;
-    }
-    if (const std::optional<std::string> found = find_metric(wanted, names)) return *found;
-    for (const FoundArm& arm : arms)
-        for (const FoundRun& run : arm.runs) {
-            const std::vector<std::string> here = run.log.names();
-            if (const auto bad = run.log.spoilt.find(wanted); bad != run.log.spoilt.end())
-                throw UsageError(bad->second);
-            check<UsageError>(find_metric(wanted, here).has_value(), "--metric {}: not in {}{}; there are {}", wanted,
-                              run.log.source, did_you_mean(wanted, here), fmt::join(here, ", "));
-        }
-    fail<UsageError>("--metric {}: not under the same name in all runs, or not clear; in all are {}", wanted,
-                     fmt::join(names, ", "));
+// What could be meant by --metric that is not a name of theirs.
+std::string meant(const std::string& wanted, const std::vector<std::string>& names) {
+    std::vector<std::string> words = names;
+    for (const std::string& name : names) words.push_back(name.substr(name.find_last_of("/.") + 1));
+    const std::string found = nearest(wanted, words);
+    for (const std::string& name : names)
+        if (!found.empty() && name.ends_with(found)) return fmt::format(" (did you mean '{}'?)", name);
+    return "";
 }
 
-// Arms of one precision get their numbers, so that a table can tell them apart.
-void make_names_differ(std::vector<FoundArm>& arms) {
-    for (std::size_t i = 0; i < arms.size(); ++i) {
-        int same = 1;
-        for (std::size_t j = 0; j < i; ++j) same += arms[j].name == arms[i].name;
-        if (same > 1) arms[i].name += fmt::format(" ({})", same);
+std::string choose_metric(const std::string& wanted, const std::vector<FoundArm>& arms) {
+    const std::vector<std::string> names = common_names(arms), metrics = metrics_among(names);
+    if (wanted.empty()) {
+        const std::string metric = default_metric(names);
+        if (!metric.empty()) return metric;
+        const RunLog &one = arms.front().runs.front().log, &other = arms.back().runs.back().log;
+        check<UsageError>(!metrics.empty(), "the runs have no metric in common; {} has {}, {} has {}", one.source,
+                          fmt::join(metrics_among(one.names()), ", "), other.source,
+                          fmt::join(metrics_among(other.names()), ", "));
+        fail<UsageError>("no metric in common looks like one to judge by; name one of {} with --metric",
+                         fmt::join(metrics, ", "));
     }
+    const std::vector<std::string> found = matching_metrics(wanted, names);
+    if (found.size() == 1) return found.front();
+    check<UsageError>(found.empty(), "--metric {}: may be {}; give the whole name", wanted, fmt::join(found, " or "));
+    for (const FoundArm& arm : arms)
+        for (const FoundRun& run : arm.runs) {
+            const std::vector<std::string> here = metrics_among(run.log.names());
+            if (const auto bad = run.log.spoilt.find(wanted); bad != run.log.spoilt.end())
+                throw UsageError(bad->second);
+            check<UsageError>(!matching_metrics(wanted, run.log.names()).empty(),
+                              "--metric {}: not in {}{}; there {} {}", wanted, run.log.source, meant(wanted, here),
+                              here.size() == 1 ? "is" : "are", fmt::join(here, ", "));
+        }
+    fail<UsageError>("--metric {}: not under the same name in all runs; in all are {}", wanted,
+                     fmt::join(metrics, ", "));
+}
+
+// Arms are called by their precision where that tells them apart, else by their paths.
+void name_arms(std::vector<FoundArm>& arms) {
+    std::set<std::string> precisions;
+    std::vector<std::vector<std::string>> paths;
+    for (const FoundArm& arm : arms) {
+        precisions.insert(arm.runs.front().precision);
+        paths.push_back(arm.paths);
+    }
+    const bool distinct = precisions.size() == arms.size() && !precisions.contains("");
+    const std::vector<std::string> names = names_by_paths(paths);
+    for (std::size_t i = 0; i < arms.size(); ++i) arms[i].name = distinct ? arms[i].runs.front().precision : names[i];
 }
 
 Arm arm_of(const FoundArm& found, const Comparison& comparison, Take take) {
@@ -150,7 +168,7 @@ int compare_command(const CompareArguments& a) {
                       "no CANDIDATE given; usage: invar compare BASELINE CANDIDATE, see invar compare --help");
     for (const std::vector<std::string>& paths : candidates)
         arms.push_back(find_arm(split(paths, "CANDIDATE"), "candidate"));
-    make_names_differ(arms);
+    name_arms(arms);
 
     comparison.metric = choose_metric(a.metric, arms);
     comparison.direction = a.better.empty() ? direction_of(comparison.metric) : parse_direction(a.better);
@@ -163,11 +181,14 @@ int compare_command(const CompareArguments& a) {
     if (!a.report.empty())
         files = write_reports(a.report, comparison,
                               comparison_context(comparison, words_of(a), arms[0].runs.front().config));
-    if (!a.json)
-        say(fmt::format("{} ({} is better), {} baseline and {} candidate run{}", comparison.metric,
+    if (!a.json) {
+        std::size_t runs = 0;
+        for (const Arm& arm : comparison.candidates) runs += arm.runs.size();
+        const std::size_t several = comparison.candidates.size();
+        say(fmt::format("{} ({} is better), {} baseline and {} candidate run{}{}", comparison.metric,
                         comparison.direction == Better::higher ? "higher" : "lower", comparison.baseline.runs.size(),
-                        comparison.candidates.front().runs.size(),
-                        comparison.candidates.front().runs.size() == 1 ? "" : "s"));
+                        runs, runs == 1 ? "" : "s", several > 1 ? fmt::format(" of {} candidates", several) : ""));
+    }
     return show_verdict(comparison, files, a.json);
 }
 

@@ -29,8 +29,8 @@ std::string table_of(const Comparison& c) {
         tested = tested || arm.equivalence.tested, skips = skips || std::isfinite(arm.skipped);
     const bool memory = std::isfinite(c.baseline.memory_of("total"));
     const bool purposes = std::isfinite(c.baseline.memory_of("activations"));
-    const bool ours = !c.baseline.runs.empty() && !c.baseline.runs.front().precision.empty();
-    std::vector<std::string> header = {ours ? "precision" : "run", c.metric, "difference"};
+    const bool by_precision = c.baseline.runs.empty() || c.baseline.runs.front().precision == c.baseline.name;
+    std::vector<std::string> header = {by_precision ? "precision" : "run", c.metric, "difference"};
     if (tested) header.emplace_back("90% interval");
     const bool timed = std::isfinite(c.baseline.train_seconds), raced = std::isfinite(c.candidates.front().speed_up);
     if (timed) header.emplace_back("time");
@@ -43,32 +43,32 @@ std::string table_of(const Comparison& c) {
     const auto add = [&](const Arm& arm, bool baseline) {
         const Equivalence& e = arm.equivalence;
         const auto bytes = [](double value) { return std::isnan(value) ? std::string("-") : human_bytes(value); };
-        const bool compared = !baseline && !arm.failed() && std::isfinite(arm.metric);
+        const bool compared = !baseline && !arm.failed() && std::isfinite(e.difference);
         std::vector<std::string> row = {arm.name, metric_text(c.metric, arm.metric),
-                                        compared ? fmt::format("{:+.2f}%", 100 * e.difference) : "-"};
-        if (tested)
-            row.push_back(compared && e.tested
-                              ? fmt::format("{:+.2f}% to {:+.2f}%", 100 * e.ninety.low, 100 * e.ninety.high)
-                              : "-");
+                                        compared ? signed_percent(e.difference) : "-"};
+        if (tested) row.push_back(compared && e.tested ? e.ninety.str() : "-");
         if (timed) row.push_back(std::isnan(arm.train_seconds) ? "-" : human_seconds(arm.train_seconds));
         if (raced)
             row.push_back(std::isnan(arm.speed_up) || arm.runs.empty() ? "-" : fmt::format("{:.2f}x", arm.speed_up));
         if (purposes) row.push_back(bytes(arm.memory_of("activations")));
         if (memory) row.push_back(bytes(arm.memory_of("total")));
-        if (skips) row.push_back(std::isnan(arm.skipped) ? "-" : fmt::format("{:.0f}", arm.skipped));
+        if (skips)
+            row.push_back(std::isnan(arm.skipped) ? "-" : fmt::format("{:.0f}", arm.skipped * double(arm.runs.size())));
         row.push_back(baseline ? (arm.failed() ? "FAIL" : "baseline")
                                : paint(colour_of(arm.verdict), name_of(arm.verdict)));
         table.row(row);
     };
     add(c.baseline, true);
     for (const Arm& arm : c.candidates) add(arm, false);
-    return table.text("  ");
+    return table.fitted("  ", {"peak activations", "skipped", "time", "total memory", "speed", "90% interval"});
 }
 
 JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
     JsonLine line;
-    line.add("name", arm.name)
-        .add("precision", arm.runs.empty() || arm.runs[0].precision.empty() ? arm.name : arm.runs[0].precision);
+    line.add("name", arm.name);
+    // Only validation has arms without a run, and calls them by their precision.
+    const std::string& precision = arm.runs.empty() ? arm.name : arm.runs[0].precision;
+    if (!precision.empty()) line.add("precision", precision);
     line.add("role", baseline ? "baseline" : "candidate").add("runs", arm.runs.size());
     const auto number = [&](std::string_view key, double value) {
         if (std::isfinite(value)) line.add(key, value);
@@ -90,7 +90,7 @@ JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
     }
     if (baseline) return line;
     const Equivalence& e = arm.equivalence;
-    number("difference", e.difference);
+    if (!arm.failed()) number("difference", e.difference);
     number("speed_up", arm.speed_up);
     number("grad_norm_ratio", arm.grad_norm_ratio);
     if (e.tested) {

@@ -45,22 +45,24 @@ std::string plural(double n, const char* word) {
     return fmt::format("{:.0f} {}{}", n, word, n == 1 ? "" : "s");
 }
 
+std::string epochs_text(double epochs) {
+    return epochs < 1 ? "less than one epoch" : plural(std::floor(epochs), "epoch");
+}
+
 std::string length_of(const Arm& arm) {
     if (arm.runs.empty()) return "no run finished";
     const RunRecord& run = arm.runs.front();
     std::string text = plural(double(arm.runs.size()), "run");
-    if (std::isfinite(run.steps)) text += ", " + plural(run.steps, "step");
-    if (std::isfinite(run.epochs))
-        text += fmt::format("{} of {}", std::isfinite(run.steps) ? "" : ",", plural(run.epochs, "whole epoch"));
-    return text + (std::isfinite(run.steps) || std::isfinite(run.epochs) ? " each" : "");
+    if (std::isfinite(run.steps)) text += " of " + plural(run.steps, "step");
+    if (std::isfinite(run.epochs)) text += (run.epochs < 1 ? ", " : " in ") + epochs_text(run.epochs);
+    return text + (arm.runs.size() > 1 ? " each" : "");
 }
 
 CheckItem finite_item(const Arm& arm) {
     const bool good = !arm.failed() && arm.all_finite();
     std::string measured = good ? "none in losses and final weights" : "found, or the run broke off";
     if (good && arm.runs.front().precision.empty()) measured = "none in the logged losses and metrics";
-    if (std::isfinite(arm.skipped))
-        measured += fmt::format("; {:.0f} of {:.0f} steps skipped on overflow", arm.skipped, arm.steps);
+    if (std::isfinite(arm.skipped)) measured += fmt::format("; {} steps skipped on overflow", skipped_of(arm));
     if (std::isfinite(arm.final_scale)) measured += fmt::format(", final loss scale {:g}", arm.final_scale);
     if (const std::size_t times = arm.recoveries(); times > 0)
         measured += fmt::format("; recovered {} from instability", plural(double(times), "time"));
@@ -100,6 +102,11 @@ std::string known(double value) {
     return std::isnan(value) ? "n/a" : report_number(value);
 }
 
+std::string skipped_of(const Arm& arm) {
+    const double n = double(arm.runs.size());
+    return std::isnan(arm.skipped) ? "n/a" : fmt::format("{:.0f} of {:.0f}", n * arm.skipped, n * arm.steps);
+}
+
 std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     const Arm& base = c.baseline;
     std::vector<ResultRow> rows;
@@ -110,7 +117,8 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     const auto duration = [](double seconds) { return report_duration(seconds); };
     add(c.metric, base.metric, arm.metric, known,
         sign_of(base.metric, arm.metric, c.direction == Better::lower, c.limits.margin));
-    if (!rows.empty()) rows.back().change += " " + std::string(name_of(arm.verdict));
+    if (!rows.empty() && arm.failed()) rows.back().change = "not compared:", rows.back().good = -1;
+    if (!rows.empty()) rows.back().change += fmt::format(" {}", name_of(arm.verdict));
     if (c.metric != "val_loss") add("val_loss", base.val_loss, arm.val_loss, known);
     add("Training loss", base.train_loss, arm.train_loss, known);
     add("Training Time", base.train_seconds, arm.train_seconds, duration,
@@ -134,11 +142,11 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
                      fmt::format("Run {} baseline", context.baseline == "FP32" ? "FP32" : "the"),
                      length_of(base) + on});
     items.push_back({state(ran && !arm.runs.empty()), fmt::format("Run {} test", arm.name), length_of(arm) + on});
-    std::string measured =
-        ran ? fmt::format("measured {:.2f}%", 100 * std::fabs(arm.equivalence.difference)) : "nothing to compare";
-    if (ran && arm.equivalence.tested)
-        measured += fmt::format(", 90% interval {:+.2f}% to {:+.2f}%", 100 * arm.equivalence.ninety.low,
-                                100 * arm.equivalence.ninety.high);
+    const double difference = std::fabs(arm.equivalence.difference);
+    std::string measured = !ran                        ? "nothing to compare"
+                           : std::isfinite(difference) ? fmt::format("measured {:.2f}%", 100 * difference)
+                                                       : arm.reason;
+    if (ran && arm.equivalence.tested) measured += ", 90% interval " + arm.equivalence.ninety.str();
     items.push_back({state(ran && arm.verdict == Verdict::pass),
                      fmt::format("Verify {} difference < {:g}%", c.metric, 100 * c.limits.margin), measured});
     items.push_back(finite_item(arm));
@@ -154,7 +162,7 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
     const double epochs = arm.runs.empty() ? kUnknown : arm.runs.front().epochs;
     items.push_back({std::isnan(epochs) && ran ? State::unknown : state(ran && epochs >= kFullEpochs),
                      "Test on full training run (10+ epochs)",
-                     std::isnan(epochs) ? "not measured" : "these runs have " + plural(epochs, "epoch")});
+                     std::isnan(epochs) ? "not measured" : "these runs have " + epochs_text(epochs)});
     items.push_back({State::open, "Get team approval", "for people to give"});
     items.push_back({State::open, "Monitor production metrics closely", "after this report"});
     return items;
@@ -163,7 +171,6 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
 std::vector<std::pair<std::string, std::string>> statistics_rows(const Comparison& c, const Arm& arm) {
     const Equivalence& e = arm.equivalence;
     if (!e.tested || arm.failed()) return {};
-    const auto interval = [](Interval i) { return fmt::format("{:+.3f}% to {:+.3f}%", 100 * i.low, 100 * i.high); };
     const auto p = [](double value) { return value < 1e-4 ? std::string("< 0.0001") : fmt::format("{:.4f}", value); };
     std::string further = "none, it is decided";
     if (!e.further_seeds)
@@ -173,10 +180,10 @@ std::vector<std::pair<std::string, std::string>> statistics_rows(const Compariso
     return {{"Test", fmt::format("two one-sided t-tests, {}",
                                  e.paired ? "paired by seed" : "Welch: the arms' seeds differ or are not known")},
             {"Runs", fmt::format("{} baseline, {} candidate", c.baseline.runs.size(), arm.runs.size())},
-            {"Difference", fmt::format("{:+.3f}% of the baseline's mean", 100 * e.difference)},
+            {"Difference", signed_percent(e.difference, 3) + " of the baseline's mean"},
             {"Standard error", fmt::format("{:.3f}%, {:.3g} degrees of freedom", 100 * e.standard_error, e.degrees)},
-            {"90% interval", interval(e.ninety)},
-            {"95% interval", interval(e.ninety_five)},
+            {"90% interval", e.ninety.str(3)},
+            {"95% interval", e.ninety_five.str(3)},
             {fmt::format("p, not within {:g}%", 100 * c.limits.margin), p(e.p_equivalent)},
             {fmt::format("p, not beyond {:g}%", 100 * c.limits.harm), p(e.p_harm)},
             {"Seeds still needed", further}};

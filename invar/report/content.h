@@ -33,6 +33,7 @@ std::vector<std::string> recoveries_of(const Arm& arm);
 // Paragraphs on what the figures cannot bear.
 std::vector<std::string> limits_of(const Comparison& comparison);
 
-std::string known(double value);  // report_number, or "n/a" for what is not known
+std::string skipped_of(const Arm& arm);  // "3 of 300", steps of all its runs
+std::string known(double value);         // report_number, or "n/a" for what is not known
 
 }  // namespace invar

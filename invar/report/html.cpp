@@ -21,6 +21,19 @@ std::string e(std::string_view text) {
     return html_escaped(text);
 }
 
+// Escaped, and what stands between backticks set as code.
+std::string prose(std::string_view text) {
+    std::string out;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t open = text.find('`', begin), close = open == text.npos ? open : text.find('`', open + 1);
+        out += e(text.substr(begin, close == text.npos ? text.npos : open - begin));
+        if (close == text.npos) break;
+        out += fmt::format("<code>{}</code>", e(text.substr(open + 1, close - open - 1)));
+        begin = close + 1;
+    }
+    return out;
+}
+
 int colour_of(std::size_t candidate) {
     return 1 + int(candidate % (kColours - 1));
 }
@@ -66,14 +79,14 @@ std::string overview(const Comparison& c, const ReportContext& context) {
             "tr>\n",
             colour, e(name), e(known(arm.metric)), difference, e(report_duration(arm.train_seconds)),
             std::isnan(arm.speed_up) ? "n/a" : fmt::format("{:.2f}x", arm.speed_up),
-            std::isnan(arm.memory_of("total")) ? "n/a" : human_bytes(arm.memory_of("total")),
-            std::isnan(arm.skipped) ? "n/a" : fmt::format("{:.0f} of {:.0f}", arm.skipped, arm.steps), verdict);
+            std::isnan(arm.memory_of("total")) ? "n/a" : human_bytes(arm.memory_of("total")), skipped_of(arm), verdict);
     };
     row(c.baseline, 0, context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name, "",
         c.baseline.failed() ? badge(Verdict::fail) : "baseline");
     for (std::size_t i = 0; i < c.candidates.size(); ++i) {
         const Arm& arm = c.candidates[i];
-        row(arm, colour_of(i), arm.name, e(report_change(c.baseline.metric, arm.metric)), badge(arm.verdict));
+        row(arm, colour_of(i), arm.name, arm.failed() ? "n/a" : e(report_change(c.baseline.metric, arm.metric)),
+            badge(arm.verdict));
     }
     return text + "</tbody></table></div>\n";
 }
@@ -119,6 +132,7 @@ std::string plots(const Comparison& c, const ReportContext& context) {
                                                                {"Loss scale", &RunRecord::scale}};
     for (const auto& [title, curve] : all) {
         Plot plot = plot_of(c, title, curve);
+        if (plot.lines.empty() && curve == &RunRecord::scale) continue;  // there may be nothing to scale
         if (plot.lines.empty()) {
             text += fmt::format("<figure><figcaption>{}</figcaption><p class=\"none\">not in the logs</p></figure>\n",
                                 e(title));
@@ -136,7 +150,7 @@ std::string intervals(const Comparison& c) {
     std::vector<IntervalRow> rows;
     for (std::size_t i = 0; i < c.candidates.size(); ++i) {
         const Arm& arm = c.candidates[i];
-        if (arm.failed()) continue;
+        if (arm.failed() || !std::isfinite(arm.equivalence.difference)) continue;
         rows.push_back(
             {arm.name, colour_of(i), arm.equivalence.difference, arm.equivalence.ninety, arm.equivalence.ninety_five});
     }
@@ -159,14 +173,14 @@ std::string checklist_html(const Comparison& c, const Arm& arm, const ReportCont
         text += fmt::format(
             "<li class=\"{}\"><span class=\"box\" aria-label=\"{}\">{}</span><span>{} <small>{}</small></span></li>\n",
             people ? "todo" : kStates[state], people ? "to do" : kStates[state], people ? "" : kMarks[state],
-            e(item.what), e(item.measured));
+            e(item.what), prose(item.measured));
     }
     return text + "</ul>\n";
 }
 
 std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& context) {
     std::string text =
-        fmt::format("<section>\n<h2>{} {}</h2>\n<p>{}.</p>\n", e(arm.name), badge(arm.verdict), e(arm.reason));
+        fmt::format("<section>\n<h2>{} {}</h2>\n<p>{}.</p>\n", e(arm.name), badge(arm.verdict), prose(arm.reason));
     text += "<div class=\"columns\"><div>\n<h3>Figures</h3>\n";
     if (!arm.runs.empty() && !c.baseline.runs.empty())
         text += rows_table("", context.baseline, arm.name, result_rows(c, arm));
@@ -196,7 +210,7 @@ std::string command_block(const std::string& command) {
 
 std::string html_report(const Comparison& c, const ReportContext& context) {
     std::string body = fmt::format("<header>\n<h1>{}</h1>\n<p class=\"verdict\">{} {}.</p>\n<dl>\n", e(context.title),
-                                   badge(c.verdict), e(c.reason));
+                                   badge(c.verdict), prose(c.reason));
     for (const auto& [name, value] : context.facts)
         body += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", e(name), e(value));
     body += "</dl>\n</header>\n";
@@ -204,12 +218,12 @@ std::string html_report(const Comparison& c, const ReportContext& context) {
     body += section("Curves", plots(c, context));
     for (const Arm& arm : c.candidates) body += candidate(c, arm, context);
     std::string limits;
-    for (const std::string& paragraph : limits_of(c)) limits += fmt::format("<p>{}</p>\n", e(paragraph));
+    for (const std::string& paragraph : limits_of(c)) limits += fmt::format("<p>{}</p>\n", prose(paragraph));
     body += section("What this cannot show", limits);
     body +=
         section("Rollback plan", "<p>If a low-precision run causes trouble, go back to the baseline at once:</p>\n" +
                                      (context.rollback.empty() ? "" : command_block(context.rollback)) +
-                                     fmt::format("<p>{}</p>\n", e(context.rollback_note)));
+                                     fmt::format("<p>{}</p>\n", prose(context.rollback_note)));
     std::string again = command_block(context.reproduce);
     if (!context.settings.empty())
         again += "<details><summary>Configuration of the runs, but for precision and folder</summary>\n" +

@@ -67,7 +67,7 @@ Json candidate_of(const Comparison& c, const Arm& arm, const ReportContext& cont
     Json json = arm_of(arm);
     json["verdict"] = name_of(arm.verdict);
     json["reason"] = arm.reason;
-    json["difference"] = arm.equivalence.difference;
+    json["difference"] = arm.failed() ? kUnknown : arm.equivalence.difference;
     json["speed_up"] = arm.speed_up;
     json["grad_norm_ratio"] = arm.grad_norm_ratio;
     json["statistics"] = statistics_of(arm.equivalence);

@@ -16,8 +16,7 @@ std::string overview(const Comparison& c, const ReportContext& context) {
     const auto bytes = [](double value) { return std::isnan(value) ? "n/a" : human_bytes(value); };
     const auto add = [&](const Arm& arm, const std::string& name, const std::string& status) {
         table.row({name, known(arm.metric), report_duration(arm.train_seconds), bytes(arm.memory_of("total")),
-                   bytes(arm.memory_of("activations")),
-                   std::isnan(arm.skipped) ? "n/a" : fmt::format("{:.0f} of {:.0f}", arm.skipped, arm.steps), status});
+                   bytes(arm.memory_of("activations")), skipped_of(arm), status});
     };
     add(c.baseline, context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name,
         c.baseline.failed() ? "FAIL" : "baseline");

@@ -278,8 +278,23 @@ std::string svg_intervals(const std::vector<IntervalRow>& rows, const Limits& li
             };
             svg += bar("thin", row.ninety_five) + bar("thick", row.ninety);
         }
-        svg += fmt::format("<circle class=\"mark{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"/>", row.colour,
-                           at(row.difference), y);
+        if (row.difference >= range.low && row.difference <= range.high)
+            svg += fmt::format("<circle class=\"mark{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"/>", row.colour,
+                               at(row.difference), y);
+        // What lies outside of the picture: an arrow at its edge, and how far it goes.
+        const auto cut = [&](double edge, double end, int side) {
+            const auto outside = [&](double value) { return side < 0 ? value < edge : value > edge; };
+            if (!outside(row.difference) && !outside(end)) return;
+            const double tip = at(edge) + side * 6, back = at(edge) - side * 4;
+            svg += fmt::format(
+                "<g class=\"arrow\"><path class=\"mark{}\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}L{:.1f} {:.1f}Z\"/>",
+                row.colour, tip, y, back, y - 6, back, y + 6);
+            svg += text_at(back, y - 9, side < 0 ? "start" : "end",
+                           fmt::format("{:+.1f}%", 100 * (outside(row.difference) ? row.difference : end))) +
+                   "</g>";
+        };
+        cut(range.low, row.ninety_five.low, -1);
+        cut(range.high, row.ninety_five.high, 1);
         y += kRow;
     }
     return svg + "</svg>";

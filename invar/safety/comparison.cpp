@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 
 namespace invar {
 
@@ -74,6 +75,8 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
                                                  : *std::min_element(values.begin(), values.end());
     run.loss = curve_of(log, loss_names());
     run.scale = curve_of(log, scale_names());
+    // A loss that is multiplied by 1 is not scaled.
+    if (std::all_of(run.scale.y.begin(), run.scale.y.end(), [](double scale) { return scale == 1; })) run.scale = {};
     run.grad_norm = curve_of(log, gradient_norm_names());
     if (!run.loss.empty()) run.train_loss = run.loss.y.back();
     if (!run.scale.empty()) run.final_scale = run.scale.y.back();
@@ -114,9 +117,11 @@ void sum_up(Arm& arm) {
     arm.val_loss = sum(&RunRecord::val_loss) / n;
     arm.train_loss = sum(&RunRecord::train_loss) / n;
     arm.train_seconds = sum(&RunRecord::train_seconds) / n;
-    arm.samples_per_s = sum(&RunRecord::samples_per_s) / n;
-    arm.skipped = sum(&RunRecord::skipped);
-    arm.steps = sum(&RunRecord::steps);
+    double seconds_a_sample = 0.0;
+    for (const RunRecord& run : arm.runs) seconds_a_sample += 1 / run.samples_per_s / n;
+    arm.samples_per_s = 1 / seconds_a_sample;
+    arm.skipped = sum(&RunRecord::skipped) / n;
+    arm.steps = sum(&RunRecord::steps) / n;
     arm.final_scale = arm.runs.back().final_scale;
     arm.max_grad_norm = kUnknown;
     arm.memory.clear();
@@ -126,6 +131,21 @@ void sum_up(Arm& arm) {
         if (arm.memory.empty() || run.memory_of("total") > arm.memory_of("total")) arm.memory = run.memory;
     }
 }
+
+namespace {
+
+// A run with NaN or Inf leaves its arm nothing to compare; one of ours can be asked for more.
+void fail_where_not_finite(Arm& arm) {
+    for (const RunRecord& run : arm.runs) {
+        if (run.not_finite.empty()) continue;
+        if (!arm.failed()) arm.failure = arm.runs.size() > 1 ? run.name + ": " + run.not_finite : run.not_finite;
+        if (!run.folder.empty() && arm.failure.find("invar diagnose") == arm.failure.npos)
+            arm.failure += "; more: invar diagnose " + shell_word(run.folder.string());
+        return;
+    }
+}
+
+}  // namespace
 
 void compare(Arm& arm, const Comparison& comparison) {
     const Arm& baseline = comparison.baseline;
@@ -141,12 +161,12 @@ void compare(Arm& arm, const Comparison& comparison) {
     arm.equivalence = test_equivalence(outcomes(baseline), outcomes(arm), comparison.metric, comparison.limits);
     arm.verdict = arm.equivalence.verdict;
     arm.reason = arm.equivalence.reason;
-    if (!arm.failed() && arm.verdict == Verdict::fail && arm.equivalence.difference != 0) {
-        const bool better = (arm.equivalence.difference > 0) == (comparison.direction == Better::higher);
+    if (const double difference = arm.equivalence.difference;
+        !arm.failed() && arm.verdict == Verdict::fail && std::isfinite(difference) && difference != 0) {
+        const bool better = (difference > 0) == (comparison.direction == Better::higher);
         if (better) arm.reason += "; it is better, but precision alone should not change it so much";
     }
-    for (const RunRecord& run : arm.runs)
-        if (!arm.failed() && !run.not_finite.empty()) arm.failure = fmt::format("{}: {}", run.name, run.not_finite);
+    fail_where_not_finite(arm);
     if (const std::size_t times = arm.recoveries(); times > 0) {
         // What ended well is not the candidate as it was asked for.
         arm.verdict = std::max(arm.verdict, Verdict::marginal);
@@ -176,9 +196,7 @@ void conclude(Comparison& comparison) {
 void decide(Comparison& comparison) {
     Arm& baseline = comparison.baseline;
     sum_up(baseline);
-    for (const RunRecord& run : baseline.runs)
-        if (!baseline.failed() && !run.not_finite.empty())
-            baseline.failure = fmt::format("{}: {}", run.name, run.not_finite);
+    fail_where_not_finite(baseline);
     for (Arm& arm : comparison.candidates) {
         sum_up(arm);
         if (baseline.failed() && !arm.failed()) arm.failure = "not compared: the baseline failed";

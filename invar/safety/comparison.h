@@ -20,7 +20,8 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // What is known of one finished run.
 struct RunRecord {
-    std::string name;  // its path, as it was given
+    std::string name;              // its path, as it was given
+    std::filesystem::path folder;  // of a run of ours, empty for others
     std::string precision;
     std::optional<std::int64_t> seed;
     double metric = kUnknown;
@@ -36,7 +37,7 @@ struct RunRecord {
     std::string not_finite;                              // where the first NaN or Inf stands, "" where there is none
     std::vector<std::string> recoveries;                 // what the run had to be saved from, and how
     std::vector<std::pair<std::string, double>> memory;  // peak bytes by purpose, "total" last
-    Series metric_curve, loss, scale, grad_norm;
+    Series metric_curve, loss, scale, grad_norm;         // no scale where the loss is not scaled
 
     double memory_of(std::string_view purpose) const;
 };
@@ -52,11 +53,11 @@ struct Arm {
     double val_loss = kUnknown;
     double train_loss = kUnknown;
     double train_seconds = kUnknown;
-    double samples_per_s = kUnknown;
-    double max_grad_norm = kUnknown;                     // the largest of all runs
-    double final_scale = kUnknown;                       // of the last run
-    double skipped = kUnknown;                           // of all runs together
-    double steps = kUnknown;                             // of all runs together
+    double samples_per_s = kUnknown;  // the harmonic mean, which agrees with the times
+    double max_grad_norm = kUnknown;  // the largest of all runs
+    double final_scale = kUnknown;    // of the last run
+    double skipped = kUnknown;
+    double steps = kUnknown;
     std::vector<std::pair<std::string, double>> memory;  // of the run that took most
 
     // Against the baseline; of the baseline itself all neutral.

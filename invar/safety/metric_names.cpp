@@ -73,20 +73,28 @@ Better parse_direction(const std::string& text) {
     fail<UsageError>("--better {}: must be higher or lower", text.substr(0, 80));
 }
 
-std::optional<std::string> find_metric(const std::string& wanted, const Names& names) {
-    if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
+Names matching_metrics(const std::string& wanted, const Names& names) {
+    if (std::find(names.begin(), names.end(), wanted) != names.end()) return {wanted};
     const std::string key = plain(wanted);
-    if (key.empty()) return std::nullopt;
+    if (key.empty()) return {};
     for (const std::string& name : names)
-        if (plain(name) == key) return name;
-    std::optional<std::string> found;
-    for (const std::string& name : names) {
-        const std::string other = plain(name);
-        if (!other.ends_with(key) || other.size() == key.size() || other[other.size() - key.size() - 1] != '_')
-            continue;
-        if (found) return std::nullopt;
-        found = name;
-    }
+        if (plain(name) == key) return {name};
+    Names found;
+    for (const std::string& name : names)
+        if (plain(name).ends_with("_" + key)) found.push_back(name);
+    return found;
+}
+
+std::optional<std::string> find_metric(const std::string& wanted, const Names& names) {
+    const Names found = matching_metrics(wanted, names);
+    return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
+}
+
+Names metrics_among(const Names& names) {
+    Names found;
+    for (const std::string& name : names)
+        if (const std::string n = plain(name); !is_bookkeeping(n) || (holds(n, "loss") && !holds(n, "scale")))
+            found.push_back(name);
     return found;
 }
 

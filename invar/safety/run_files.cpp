@@ -183,6 +183,7 @@ RunRecord record_of(const FoundRun& found, const std::string& metric, Better dir
     run.precision = found.precision;
     run.seed = found.seed;
     run.recoveries = found.recoveries;
+    if (!found.precision.empty()) run.folder = found.config.parent_path();
     if (run.not_finite.empty()) run.not_finite = found.not_finite;
     return run;
 }

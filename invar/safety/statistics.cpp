@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "invar/core/error.h"
@@ -125,8 +126,7 @@ void judge_one_run(Equivalence& result, const std::string& metric, const Limits&
 
 void judge_tested(Equivalence& result, const std::string& metric, const Limits& limits) {
     const double size = std::fabs(result.difference);
-    const std::string interval =
-        fmt::format("90% interval {:+.2f}% to {:+.2f}%", 100 * result.ninety.low, 100 * result.ninety.high);
+    const std::string interval = "90% interval " + result.ninety.str();
     if (result.ninety.low == 0 && result.ninety.high == 0) {
         result.verdict = Verdict::pass;
         result.reason = metric + " is the same as the baseline's in every run";
@@ -140,8 +140,8 @@ void judge_tested(Equivalence& result, const std::string& metric, const Limits& 
                                     100 * limits.harm, interval, p_text(result.p_harm));
     } else {
         result.verdict = Verdict::marginal;
-        const std::string so_far = fmt::format("{} differs by {:+.2f}% and nothing is established ({})", metric,
-                                               100 * result.difference, interval);
+        const std::string so_far = fmt::format("{} differs by {} and nothing is established ({})", metric,
+                                               signed_percent(result.difference), interval);
         if (result.further_seeds)
             result.reason = fmt::format("{}; about {} further seed{} an arm would decide it", so_far,
                                         *result.further_seeds, *result.further_seeds == 1 ? "" : "s");
@@ -162,6 +162,16 @@ std::string_view name_of(Verdict verdict) {
     return kNames[static_cast<int>(verdict)];
 }
 
+std::string signed_percent(double share, int decimals) {
+    const std::string text = fmt::format("{:+.{}f}%", 100 * share, decimals);
+    return text.find_first_of("123456789nif") == text.npos ? text.substr(1) : text;
+}
+
+std::string Interval::str(int decimals) const {
+    const std::string from = signed_percent(low, decimals), to = signed_percent(high, decimals);
+    return from == to ? from : from + " to " + to;
+}
+
 void check_limits(const Limits& limits) {
     check<UsageError>(limits.margin > 0 && limits.margin <= limits.harm && std::isfinite(limits.harm),
                       "the limits {} (PASS) and {} (FAIL) must be above 0 and in this order", limits.margin,
@@ -178,6 +188,7 @@ Verdict judge(double difference, const Limits& limits) {
 Equivalence test_equivalence(const Outcomes& baseline, const Outcomes& candidate, const std::string& metric,
                              const Limits& limits) {
     Equivalence result;
+    result.difference = std::numeric_limits<double>::quiet_NaN();
     result.reason = obstacle(baseline, candidate, metric);
     if (!result.reason.empty()) return result;
 
@@ -186,8 +197,9 @@ Equivalence test_equivalence(const Outcomes& baseline, const Outcomes& candidate
     const double scale = std::fabs(a.mean);
     if (scale == 0 || !std::isfinite((b.mean - a.mean) / scale)) {
         result.reason = fmt::format(
-            "the baseline's mean {} is {}, so no difference can be relative to it; train longer, "
-            "or compare another metric",
+            "the baseline's mean {} is {}, and there is no share of zero to compare by; train longer, or compare "
+            "another "
+            "metric",
             metric, scale == 0 ? "0" : "too close to 0");
         return result;
     }

@@ -33,8 +33,12 @@ struct Outcome {
 };
 using Outcomes = std::vector<Outcome>;
 
+// "+0.15%"; what rounds to nothing has no sign.
+std::string signed_percent(double share, int decimals = 2);
+
 struct Interval {
     double low = 0.0, high = 0.0;
+    std::string str(int decimals = 2) const;  // "-0.40% to +0.10%"
 };
 
 // All differences are relative to the size of the baseline's mean; positive ones mean a larger metric.
@@ -44,7 +48,7 @@ struct Equivalence {
     std::string caveat;  // what these runs cannot show; "" where there is nothing to add
 
     double baseline_mean = 0.0, candidate_mean = 0.0;
-    double difference = 0.0;
+    double difference = 0.0;  // NaN where there is none: no finished runs, or a baseline of 0
 
     // Whether the tests could be done; nothing below means anything otherwise.
     bool tested = false;

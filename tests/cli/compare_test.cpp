@@ -115,7 +115,9 @@ TEST_F(Compare, SaysInOneLineWhatIsWrong) {
                           Case{{"base.csv", "damaged.csv"}, 2, "damaged.csv line 2: 3 cells"},
                           Case{{"base.csv", "other.jsonl"}, 2, "no metric"},
                           Case{{"base.csv", "words.csv", "--metric", "val/hmean"}, 2, "words.csv line 2"},
-                          Case{{"base.csv", "low.csv", "--metric", "hmeen"}, 2, "there are epoch, step"},
+                          Case{{"base.csv", "low.csv", "--metric", "hmeen"},
+                               2,
+                               "(did you mean 'val/hmean'?); there are train_loss_step, val/hmean"},
                           Case{{"base.csv", "low.csv", "--metric", "val/hmaen"}, 2, "did you mean 'val/hmean'?"},
                           Case{{"base.csv", "low.csv", "--better", "up"}, 2, "--better up"},
                           Case{{"base.csv", "low.csv", "--value", "first"}, 2, "--value first"},
@@ -130,12 +132,60 @@ TEST_F(Compare, SaysInOneLineWhatIsWrong) {
     }
 }
 
+TEST_F(Compare, CallsArmsByWhatDiffersInTheirPaths) {
+    const auto names = [&](const std::vector<std::string>& arms) {
+        Words words = {"compare", "--json"};
+        for (const std::string& arm : arms) {
+            for (std::size_t begin = 0; begin < arm.size(); begin = std::min(arm.find(',', begin), arm.size() - 1) + 1)
+                put_csv(arm.substr(begin, arm.find(',', begin) - begin), 0.9);
+            words.push_back(arm);
+        }
+        std::istringstream out(invar(words).out);
+        std::vector<std::string> found;
+        for (std::string line; std::getline(out, line) && found.size() < arms.size();) {
+            const auto json = nlohmann::json::parse(line);
+            found.push_back(json.at("name"));
+            EXPECT_FALSE(json.contains("precision")) << "nobody said in which";
+        }
+        return found;
+    };
+    EXPECT_EQ(names({"fp32/version_0/metrics.csv", "fp16/version_0/metrics.csv"}), (Words{"fp32", "fp16"}));
+    EXPECT_EQ(names({"logs/x_seed0.csv,logs/x_seed1.csv", "logs/y_seed0.csv,logs/y_seed1.csv"}), (Words{"x", "y"}));
+    EXPECT_EQ(names({"p/version_0/metrics.csv,p/version_1/metrics.csv", "q/version_0/metrics.csv"}),
+              (Words{"p/version", "q/version_0/metrics.csv"}));
+    EXPECT_EQ(names({"same.csv", "same.csv"}), (Words{"same.csv", "same.csv (2)"}));
+    EXPECT_TRUE(has(invar({"compare", "same.csv", "same.csv", "logs/x_seed0.csv,logs/x_seed1.csv"}).out,
+                    "1 baseline and 3 candidate runs of 2 candidates"));
+}
+
+TEST_F(Compare, HelpsToFindTheMetric) {
+    put("a.csv", "epoch,step,train_loss,val_loss,val_acc\n0,1,0.5,0.6,0.9\n");
+    put("b.csv", "epoch,step,train_loss,val_loss\n0,1,0.5,0.6\n");
+    put("c.csv", "epoch,step,bleu\n0,1,30\n");
+    put("zero.csv", "epoch,step,val_acc\n0,1,0\n");
+    const auto error = [&](Words words) {
+        words.insert(words.begin(), "compare");
+        return invar(words).error();
+    };
+    EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "loss"}), "may be train_loss or val_loss"));
+    EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "val_los"}), "did you mean 'val_loss'?"));
+    EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "val_acc"}), "not in b.csv"));
+    const std::string none = error({"a.csv", "c.csv"});
+    EXPECT_TRUE(has(none, "no metric in common") && has(none, "c.csv has bleu")) << none;
+    EXPECT_FALSE(has(none, "step") || has(none, "epoch")) << none;
+    const Result zero = invar({"compare", "zero.csv", "a.csv"});
+    EXPECT_EQ(zero.code, 1);
+    EXPECT_TRUE(has(zero.out, "no share of zero")) << zero.out;
+    EXPECT_FALSE(has(zero.out, "0.00%")) << zero.out;
+}
+
 TEST_F(Compare, FailsARunWithNaNAndSaysWhere) {
     put("base.jsonl", "{\"step\": 1, \"loss\": 0.5, \"val_acc\": 0.9}\n");
     put("low.jsonl", "{\"step\": 1, \"loss\": NaN, \"val_acc\": 0.9}\n");
     const Result result = invar({"compare", "base.jsonl", "low.jsonl"});
     EXPECT_EQ(result.code, 1);
     EXPECT_TRUE(has(result.out, "low.jsonl: loss is NaN at step 1")) << result.out;
+    EXPECT_FALSE(has(result.out, "low.jsonl: low.jsonl")) << result.out;
 }
 
 }  // namespace

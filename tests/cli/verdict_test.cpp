@@ -80,5 +80,16 @@ TEST_F(VerdictCommands, NamesBeginAtTheLeftAndFiguresEndAtTheRight) {
     EXPECT_TRUE(has(result.out, "           -")) << "a missing difference stands below the others\n" << result.out;
 }
 
+TEST_F(VerdictCommands, FitANarrowTerminalByLeavingOutTheLeastImportant) {
+    if (!lends_terminals()) GTEST_SKIP() << "no pseudo-terminal to be had";
+    put_run("a", "32-true", 0.9);
+    put_run("b", "16-mixed", 0.9);
+    const Result result = on_terminal({"compare", "a", "b"}, 60);
+    ASSERT_EQ(result.code, 0) << result.out;
+    EXPECT_TRUE(has(result.out, "verdict") && has(result.out, "difference")) << result.out;
+    EXPECT_FALSE(has(result.out, "peak activations")) << result.out;
+    EXPECT_TRUE(has(on_terminal({"compare", "a", "b"}, 120).out, "peak activations"));
+}
+
 }  // namespace
 }  // namespace invar::cli

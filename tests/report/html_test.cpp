@@ -87,6 +87,25 @@ TEST(HtmlReport, TellsOfRunsThatFailedAndOfWhatIsNotInTheLogs) {
     EXPECT_FALSE(has(html, "nan"));
 }
 
+TEST(HtmlReport, ShowsNoLossScaleOfRunsThatHaveNone) {
+    Validation v = made_up();
+    for (Arm* arm : {&v.baseline, &v.candidates[0]}) arm->runs[0].scale = {};
+    EXPECT_FALSE(has(page_of(v), "Loss scale"));
+}
+
+TEST(HtmlReport, SetsCommandsInProseAsCode) {
+    const std::string html = page_of(made_up());
+    EXPECT_TRUE(has(html, "(<code>invar validate --seeds 3</code>)"));
+    EXPECT_FALSE(has(html, "`"));
+}
+
+TEST(HtmlReport, ComparesNothingWithARunThatFailed) {
+    Validation v = made_up(0.1);
+    v.candidates[0].runs[0].not_finite = "loss is NaN at step 3";
+    decide(v);
+    EXPECT_FALSE(has(page_of(v), "-88.")) << "the checklist says that there is nothing to compare";
+}
+
 TEST(JsonReport, IsTheSameForPrograms) {
     const Validation v = made_up(0.8850, 1004, 3);
     const auto json = nlohmann::json::parse(json_report(v, made_up_context(v)));

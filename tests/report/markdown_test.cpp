@@ -98,6 +98,37 @@ TEST(Report, LeavesABoxOpenWhereNothingWasMeasured) {
     EXPECT_EQ(line_with(text, "| Memory:"), "") << "no row of nothing";
 }
 
+TEST(Report, SaysHowLongTheRunsWere) {
+    Validation v = made_up();
+    EXPECT_TRUE(has(report_of(v), "1 run of 100 steps in 1 epoch"));
+    for (Arm* arm : {&v.baseline, &v.candidates[0]}) arm->runs[0].epochs = 0;
+    EXPECT_TRUE(has(report_of(v), "1 run of 100 steps, less than one epoch")) << report_of(v);
+    EXPECT_TRUE(has(report_of(v), "(these runs have less than one epoch)"));
+    EXPECT_FALSE(has(report_of(v), "0 epochs"));
+}
+
+TEST(Report, ComparesNothingWithARunThatFailed) {
+    Validation v = made_up(0.1);
+    v.candidates[0].runs[0].not_finite = "loss is NaN at step 3";
+    decide(v);
+    const std::string text = report_of(v);
+    EXPECT_TRUE(has(line_with(text, "| val_accuracy  "), "not compared: FAIL")) << text;
+    EXPECT_TRUE(has(text, "difference < 1% (nothing to compare)"));
+    EXPECT_FALSE(has(text, "-88."));
+}
+
+TEST(Report, CountsSkippedStepsOfAllRuns) {
+    Validation v = made_up(0.8850, 1004, 3);
+    for (RunRecord& run : v.candidates[0].runs) run.skipped = 2;
+    decide(v);
+    EXPECT_TRUE(has(report_of(v), "6 of 300 steps skipped"));
+}
+
+TEST(Report, HasNoSignBeforeNothing) {
+    const std::string text = report_of(made_up(0.8863, 1004, 2));
+    EXPECT_FALSE(has(text, "+0.00%") || has(text, "-0.00%")) << text;
+}
+
 TEST(Report, ShowsTheStatisticsOfSeveralSeeds) {
     const std::string text = report_of(made_up(0.8850, 1004, 3));
     EXPECT_TRUE(has(text, "two one-sided t-tests, paired by seed"));

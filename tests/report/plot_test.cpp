@@ -127,8 +127,19 @@ TEST(SvgIntervals, PutsEachRowBetweenItsLimits) {
     EXPECT_TRUE(has(svg, "&lt;b&gt;"));
     EXPECT_EQ(count(svg, "class=\"thick line1\""), 1u);
     EXPECT_EQ(count(svg, "class=\"thick line2\""), 0u) << "one run has no interval";
-    EXPECT_EQ(count(svg, "<circle"), 2u);
+    EXPECT_EQ(count(svg, "<circle"), 1u) << "what lies outside is not drawn as if it were at the edge";
+    EXPECT_TRUE(has(svg, ">+500.0%<")) << svg;
+    EXPECT_EQ(count(svg, "class=\"arrow\""), 1u);
     EXPECT_TRUE(has(svg, ">within 1%<"));
+}
+
+TEST(SvgIntervals, MarksWhatItCutsWithAnArrowAndTheFigure) {
+    const std::string svg = svg_intervals({{"a", 1, -0.37, {-0.40, -0.34}, {-0.45, -0.3}}}, {});
+    EXPECT_EQ(count(svg, "<circle"), 0u);
+    EXPECT_TRUE(has(svg, ">-37.0%<")) << svg;
+    const std::string wide = svg_intervals({{"a", 1, 0.0, {-0.1, 0.1}, {-0.5, 0.7}}}, {});
+    EXPECT_EQ(count(wide, "<circle"), 1u);
+    EXPECT_TRUE(has(wide, ">-50.0%<") && has(wide, ">+70.0%<")) << wide;
 }
 
 }  // namespace

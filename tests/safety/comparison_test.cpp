@@ -134,10 +134,14 @@ TEST(Decide, FailsACandidateWithNaNAnywhereHoweverCloseItsMetric) {
     decide(c);
     EXPECT_EQ(c.verdict, Verdict::fail);
     EXPECT_EQ(c.reason, "16-mixed: run: loss is NaN at step 30");
+    Comparison single = comparison_of({0.9}, {0.9});
+    single.candidates[0].runs[0].not_finite = "loss is NaN at step 30";
+    decide(single);
+    EXPECT_EQ(single.reason, "16-mixed: loss is NaN at step 30") << "an only run needs no name";
     Comparison bad = comparison_of({0.9}, {0.9});
     bad.baseline.runs[0].not_finite = "loss is NaN at step 1";
     decide(bad);
-    EXPECT_TRUE(has(bad.reason, "the baseline gives nothing to compare with: run: loss is NaN")) << bad.reason;
+    EXPECT_TRUE(has(bad.reason, "the baseline gives nothing to compare with: loss is NaN")) << bad.reason;
 }
 
 TEST(ReadRun, TellsARunThatWasStoppedAsUnstable) {
@@ -179,6 +183,66 @@ TEST(Decide, CallsAGainByItsNameAndStillADifference) {
     c.direction = Better::lower;
     decide(c);
     EXPECT_FALSE(has(c.reason, "it is better")) << c.reason;
+}
+
+TEST(Decide, PointsAtTheRunThatCanBeDiagnosed) {
+    const Scratch scratch;
+    put_in(scratch / "r/metrics.jsonl", "{\"step\":1,\"loss\":\"nan\"}\n{\"step\":1,\"val_acc\":0.8}\n");
+    put_in(scratch / "r/summary.json", "{\"precision\":\"16-mixed\",\"steps\":1,\"all_finite\":false}\n");
+    put_in(scratch / "r/config.yaml", "seed: 3\n");
+    Comparison c = comparison_of({0.9}, {});
+    c.candidates[0].runs.push_back(record_of(read_run(scratch / "r"), "val_acc", Better::higher, Take::last));
+    for (int twice = 0; twice < 2; ++twice) {
+        decide(c);
+        EXPECT_EQ(c.candidates[0].reason, "loss is NaN at step 1; more: invar diagnose " + (scratch / "r").string());
+    }
+    fs::remove(scratch / "r/config.yaml");
+    c.candidates[0] = {};
+    c.candidates[0].runs.push_back(record_of(read_run(scratch / "r"), "val_acc", Better::higher, Take::last));
+    decide(c);
+    EXPECT_EQ(c.candidates[0].reason, "loss is NaN at step 1") << "it is not one of ours";
+}
+
+TEST(Decide, SaysThatThereIsNoShareOfZero) {
+    Comparison c = comparison_of({0.0}, {0.5});
+    c.direction = Better::lower;
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::fail);
+    EXPECT_TRUE(has(c.reason, "no share of zero")) << c.reason;
+    EXPECT_FALSE(has(c.reason, "it is better")) << c.reason;
+    EXPECT_TRUE(std::isnan(c.candidates[0].equivalence.difference));
+}
+
+TEST(Decide, GivesFiguresOfOneRunAndSpeedsThatAgreeWithTheTimes) {
+    Comparison c = comparison_of({0.9, 0.9}, {0.9, 0.9});
+    double seconds = 10;
+    for (RunRecord& run : c.candidates[0].runs) {
+        run.steps = 100, run.skipped = 2;
+        run.train_seconds = seconds, run.samples_per_s = 1000 / seconds;
+        seconds += 20;
+    }
+    decide(c);
+    const Arm& arm = c.candidates[0];
+    EXPECT_EQ(arm.steps, 100);
+    EXPECT_EQ(arm.skipped, 2);
+    EXPECT_EQ(arm.train_seconds, 20);
+    EXPECT_DOUBLE_EQ(arm.samples_per_s, 50) << "1000 samples in 20 s";
+}
+
+TEST(ReadRun, TakesAScaleThatIsAlwaysOneForNone) {
+    const RunLog log = parse_log("step,scale,val_acc\n1,1,0.7\n2,1,0.9\n", "f");
+    const RunRecord run = record_of(log, "val_acc", Better::higher, Take::last);
+    EXPECT_TRUE(run.scale.empty());
+    EXPECT_TRUE(std::isnan(run.final_scale));
+}
+
+TEST(ReadRun, CountsEpochsFromNought) {
+    const auto epochs = [](const std::string& text) {
+        return record_of(parse_log(text, "f"), "val_acc", Better::higher, Take::last).epochs;
+    };
+    EXPECT_EQ(epochs("epoch,step,val_acc\n0,1,0.7\n1,2,0.9\n"), 2) << "as Lightning numbers them";
+    EXPECT_EQ(epochs("epoch,step,val_acc\n1,1,0.7\n2,2,0.9\n"), 2);
+    EXPECT_EQ(epochs("epochs,step,val_acc\n0,1,0.7\n"), 0) << "a number, not a name";
 }
 
 TEST(Decide, KnowsWhatItDoesNotKnow) {
