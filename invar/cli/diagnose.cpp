@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
@@ -11,6 +12,7 @@
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/io/file.h"
+#include "invar/ops/to.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/text.h"
 #include "invar/safety/failure.h"
@@ -28,28 +30,6 @@ struct DiagnoseArguments : ConfigArguments {
     bool json = false;
 };
 
-// Without the columns that a narrow terminal has no room for, the least telling first. A pipe gets all.
-std::string fitted(std::vector<std::string> header, std::vector<std::vector<std::string>> rows,
-                   std::vector<std::size_t> dispensable) {
-    const auto width = [&] {
-        std::size_t all = 2;
-        for (std::size_t c = 0; c < header.size(); ++c) {
-            std::size_t widest = header[c].size();
-            for (const auto& row : rows) widest = std::max(widest, row[c].size());
-            all += widest + 2;
-        }
-        return all;
-    };
-    for (const std::size_t column : dispensable) {
-        if (!on_terminal() || width() <= std::size_t(terminal_width())) break;
-        header.erase(header.begin() + std::ptrdiff_t(column));
-        for (auto& row : rows) row.erase(row.begin() + std::ptrdiff_t(column));
-    }
-    Table table(header);
-    for (auto& row : rows) table.row(std::move(row));
-    return table.text("  ");
-}
-
 void print_finding(const Finding& f) {
     say(paint(Colour::red, fmt::format("first bad operation: {} ({})", f.where(), name_of(f.dtype))));
     for (const Range& range : f.inputs) say("  " + range.str());
@@ -63,27 +43,25 @@ void print_finding(const Finding& f) {
 }
 
 void print_updates(const Diagnosis& d) {
-    std::vector<std::vector<std::string>> rows;
+    Table table({"weight", "updates", "lost"});
     std::int64_t updates = 0, lost = 0;
     for (const LostUpdates& u : d.updates) {
         updates += u.updates, lost += u.lost;
-        if (u.lost > 0) rows.push_back({u.parameter, human_count(u.updates), fmt::format("{:.2f}%", 100 * u.share())});
+        if (u.lost > 0) table.row({u.parameter, human_count(u.updates), fmt::format("{:.2f}%", 100 * u.share())});
     }
     if (updates == 0) return;
     say(fmt::format("weights kept in {} alone would lose {:.2f}% of their updates to rounding; FP32 masters lose none",
                     name_of(d.format), 100.0 * double(lost) / double(updates)));
-    if (!rows.empty()) fmt::print("{}", fitted({"weight", "updates", "lost"}, rows, {1}));
+    if (lost > 0) fmt::print("{}", table.fitted("  ", {"updates"}));
 }
 
 void print_diagnosis(const Diagnosis& d, const std::string& name) {
     say(fmt::format("{}: {} step{} in FP32, held against {}", name, d.steps, d.steps == 1 ? "" : "s",
                     name_of(d.format)));
-    std::vector<std::vector<std::string>> rows;
+    Table table({"module", "direction", "largest", "smallest", "overflow", "subnormal", "vanish", "head-room"});
     for (const PassageRow& r : passage_rows(d))
-        rows.push_back({r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room});
-    fmt::print("{}",
-               fitted({"module", "direction", "largest", "smallest", "overflow", "subnormal", "vanish", "head-room"},
-                      rows, {3, 4, 2}));
+        table.row({r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room});
+    fmt::print("{}", table.fitted("  ", {"smallest", "subnormal", "largest"}));
     say("");
     say(scale_sentence(d));
     if (d.scale_drops > 0)
@@ -96,12 +74,57 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
         say(paint(Colour::yellow, c.text));
         if (!c.remedy.empty()) say(fmt::format("remedy: {}", paint(Colour::green, shell_word(c.remedy))));
     }
-    if (d.healthy()) say(paint(Colour::green, "nothing overflows, vanishes or jumps"));
+    if (d.healthy()) say(paint(Colour::green, healthy_sentence(d)));
+}
+
+std::vector<Batch> on_device(const std::vector<Batch>& group, Device device) {
+    std::vector<Batch> there;
+    for (const Batch& batch : group) there.push_back({ops::to(batch.x, device), ops::to(batch.y, device), batch.size});
+    return there;
 }
 
 bool is_run(const std::string& word) {
     std::error_code ignored;
     return !word.empty() && fs::is_regular_file(RunFolder::config_of(word), ignored);
+}
+
+// Writes the page; where it lies.
+fs::path write_page(const DiagnoseArguments& a, const Diagnosis& diagnosis, const Config& config, const fs::path& run) {
+    const fs::path file = !a.html.empty() ? fs::path(a.html)
+                          : !run.empty()  ? run / "diagnosis.html"
+                                          : fs::path(config.output_dir) / (config.exp_name + "_diagnosis.html");
+    if (file.has_parent_path()) make_folders(file.parent_path());
+    write_file_atomically(file, html_diagnosis(diagnosis, "Diagnosis of " + config.exp_name));
+    return file;
+}
+
+// In FP32, from a state where there is one; the first step is on `first`, where that holds something.
+Diagnosis watch(const DiagnoseArguments& a, Config& config, int steps, const Checkpoint* state,
+                const std::vector<Batch>& first = {}) {
+    DiagnoseOptions options = diagnose_options(config, a.as);
+    options.steps = steps;
+    LiveLine line;
+    options.progress = [&](double share) {
+        if (!a.json && line.due()) line.show({fmt::format("{} {:3.0f}%", bar(share, 24), 100 * share)});
+    };
+    Setup setup(config);
+    if (state != nullptr) restore_snapshot(setup, *state);
+    if (!first.empty())
+        options.before_step = [&](int step, std::vector<Batch>& group) {
+            if (step == 1) group = on_device(first, setup.device);
+        };
+    return diagnose(setup, options);
+}
+
+// Why the run says it stopped; "" where it does not say.
+std::string reason_of(const fs::path& run) {
+    std::error_code ignored;
+    const fs::path file = run / "summary.json";
+    if (!fs::is_regular_file(file, ignored)) return "";
+    const nlohmann::json summary = nlohmann::json::parse(read_file(file), nullptr, false);
+    if (!summary.is_object() || !summary.contains("failure") || !summary["failure"].is_string()) return "";
+    const std::string text = summary["failure"];
+    return text.substr(0, text.find("; more: invar diagnose"));
 }
 
 int replay_run(const DiagnoseArguments& a, const fs::path& run) {
@@ -112,24 +135,54 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
         std::erase_if(keys.words, [](const std::string& word) { return word.find('=') == word.npos; });
         config = keys.load_over_text(failure.config_yaml());
     }
-    Setup setup(config);
-    const Finding finding = replay_failure(setup, failure);
-    if (a.json) {
-        say(finding.json().text());
-    } else {
-        say(fmt::format("{}: step {} replayed in {} at loss scale {:g}", run.string(), failure.progress.step,
-                        setup.precision.name(), failure.scale));
-        finding ? print_finding(finding) : say(paint(Colour::green, "the step is finite"));
+    Finding finding;
+    Replayed step;
+    std::string precision;
+    {
+        Setup setup(config);
+        precision = setup.precision.name();
+        finding = replay_failure(setup, failure);
+        const std::vector<Batch> group = on_device(failure.group, setup.device);
+        step = replay(*setup.model, *setup.optimizer, {group, failure.rng},
+                      {setup.precision, failure.scale, true, loss_of(setup), nullptr});
     }
-    return finding ? 1 : 0;
+    Diagnosis diagnosis = watch(a, config, finding ? 1 : a.steps, &failure.state, failure.group);
+    if (finding) diagnosis.finding = finding;
+    const fs::path page = write_page(a, diagnosis, config, run);
+    const std::int64_t number = failure.progress.step + 1;  // progress counts the steps before it
+    const std::string reason = reason_of(run);
+    if (a.json && finding) {
+        say(finding.json().text());
+    } else if (a.json) {
+        const nlohmann::json all = {{"found", false},
+                                    {"step", number},
+                                    {"loss", step.loss},
+                                    {"stopped", reason},
+                                    {"diagnosis", nlohmann::json::parse(json_diagnosis(diagnosis))}};
+        say(all.dump());
+    } else {
+        say(fmt::format("{}: step {} replayed in {} at loss scale {:g}", run.string(), number, precision,
+                        failure.scale));
+        if (finding) {
+            print_finding(finding);
+        } else {
+            say(fmt::format("the step is finite, its loss is {:.6g}", step.loss));
+            if (!reason.empty()) say("the run stopped: " + reason);
+            say("");
+            print_diagnosis(diagnosis, config.exp_name);
+        }
+        say(fmt::format("heat maps: {}", page.string()));
+    }
+    return diagnosis.finding ? 1 : 0;
 }
 
 int diagnose_command(DiagnoseArguments& a) {
     const std::string word = a.config();
-    if (is_run(word) && has_failure(word)) return replay_run(a, word);
+    const bool of_run = is_run(word);
+    if (of_run && has_failure(word)) return replay_run(a, word);
     Config config;
     std::optional<Checkpoint> checkpoint;
-    if (is_run(word)) {
+    if (of_run) {
         std::erase(a.words, word);
         config = a.load_over(RunFolder::config_of(word));
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
@@ -137,26 +190,13 @@ int diagnose_command(DiagnoseArguments& a) {
     } else {
         config = a.load();
     }
-    DiagnoseOptions options = diagnose_options(config, a.as);
-    options.steps = a.steps;
-    LiveLine line;
-    options.progress = [&](double share) {
-        if (!a.json && line.due()) line.show({fmt::format("{} {:3.0f}%", bar(share, 24), 100 * share)});
-    };
-    Setup setup(config);
-    if (checkpoint) restore_snapshot(setup, *checkpoint);
-    const Diagnosis diagnosis = diagnose(setup, options);
-    line.clear();
-    const fs::path file = !a.html.empty() ? fs::path(a.html)
-                          : is_run(word)  ? fs::path(word) / "diagnosis.html"
-                                          : fs::path(config.output_dir) / (config.exp_name + "_diagnosis.html");
-    if (file.has_parent_path()) make_folders(file.parent_path());
-    write_file_atomically(file, html_diagnosis(diagnosis, "Diagnosis of " + config.exp_name));
+    const Diagnosis diagnosis = watch(a, config, a.steps, checkpoint ? &*checkpoint : nullptr);
+    const fs::path page = write_page(a, diagnosis, config, of_run ? fs::path(word) : fs::path());
     if (a.json) {
         say(json_diagnosis(diagnosis));
     } else {
         print_diagnosis(diagnosis, config.exp_name);
-        say(fmt::format("heat maps: {}", file.string()));
+        say(fmt::format("heat maps: {}", page.string()));
     }
     return diagnosis.finding ? 1 : 0;
 }
@@ -174,10 +214,11 @@ void add_diagnose(CLI::App& app, int& exit_code) {
         ->option_text("FORMAT");
     command->add_option("--html", a.html, "Where the heat maps go")->option_text("FILE");
     command->add_flag("--json", a.json, "Print one JSON object");
-    command->footer(example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                             "invar diagnose runs/fashion_mnist"}) +
-                    "\n\nA run that broke keeps the step that did it: `invar diagnose RUN` replays that. Exits with 1 "
-                    "where NaN or Inf is found.\ndocs/DIAGNOSE.md tells how to read the table.");
+    command->footer(
+        example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
+                 "invar diagnose runs/fashion_mnist"}) +
+        "\n\nA run that broke keeps the step that did it: `invar diagnose RUN` replays that. Exits with 1 "
+        "where NaN or Inf is found, with 2 where it cannot look.\ndocs/DIAGNOSE.md tells how to read the table.");
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 

@@ -9,6 +9,7 @@
 #include "invar/report/heat_map.h"
 #include "invar/report/plot.h"
 #include "invar/report/style.h"
+#include "invar/safety/concerns.h"
 #include "invar/safety/inspect.h"
 
 namespace invar {
@@ -32,7 +33,7 @@ std::string number(double value) {
     return value == 0 ? "-" : fmt::format("{:.2e}", value);
 }
 
-PassageRow row_of(const std::string& module, Direction direction, const Passage& passage, Dtype format) {
+PassageRow row_of(const Diagnosis& d, const std::string& module, Direction direction, const Passage& passage) {
     PassageRow row{title_of(module),
                    std::string(name_of(direction)),
                    number(passage.all.largest),
@@ -41,10 +42,11 @@ PassageRow row_of(const std::string& module, Direction direction, const Passage&
                    "-",
                    "-",
                    "-"};
-    const Fate fate = fate_of(passage.low, 0, format);
+    const Fate fate = fate_of(passage.low, 0, d.format);
     if (fate.empty) return row;
     row.overflow = share(fate.overflow), row.subnormal = share(fate.subnormal), row.vanish = share(fate.vanish);
     row.head_room = fmt::format("{}", fate.head_room);
+    row.overflows = overflows(d, passage, direction), row.vanishes = vanishes(d, passage, direction);
     return row;
 }
 
@@ -69,13 +71,13 @@ std::string table(const std::vector<PassageRow>& rows) {
     std::string text =
         "<div class=\"wide\"><table>\n<thead><tr><th>module</th><th>direction</th><th>largest</th><th>smallest</th>"
         "<th>overflow</th><th>subnormal</th><th>vanish</th><th>head-room, bits</th></tr></thead>\n<tbody>\n";
-    const auto cell = [](const std::string& value) {
-        return fmt::format("<td{}>{}</td>", value == "-" ? "" : " class=\"poor\"", e(value));
+    const auto cell = [](const std::string& value, bool poor) {
+        return fmt::format("<td{}>{}</td>", poor ? " class=\"poor\"" : "", e(value));
     };
     for (const PassageRow& r : rows)
         text += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td>{}<td>{}</td>{}<td>{}</td></tr>\n",
-                            e(r.module), r.direction, e(r.largest), e(r.smallest), cell(r.overflow), e(r.subnormal),
-                            cell(r.vanish), e(r.head_room));
+                            e(r.module), r.direction, e(r.largest), e(r.smallest), cell(r.overflow, r.overflows),
+                            e(r.subnormal), cell(r.vanish, r.vanishes), e(r.head_room));
     return text + "</tbody></table></div>\n";
 }
 
@@ -96,13 +98,13 @@ std::string heat(const Diagnosis& d, Direction direction) {
 
 std::string findings(const Diagnosis& d) {
     if (d.healthy())
-        return "<p class=\"verdict\"><span class=\"badge pass\">healthy</span> nothing overflows, vanishes or "
-               "jumps</p>\n";
+        return fmt::format("<p class=\"verdict\"><span class=\"badge pass\">healthy</span> {}</p>\n",
+                           healthy_sentence(d));
     std::string text;
     if (d.finding) text += fmt::format("<pre>{}</pre>\n", e(d.finding.text()));
     for (const Concern& concern : d.concerns)
         text += fmt::format("<p class=\"verdict\"><span class=\"badge marginal\">{}</span> {}{}</p>\n",
-                            concern.kind == Concern::Kind::spike ? "spike" : "underflow", e(concern.text),
+                            name_of(concern.kind), e(concern.text),
                             concern.remedy.empty() ? "" : fmt::format("; <code>{}</code>", e(concern.remedy)));
     return text;
 }
@@ -124,15 +126,23 @@ std::string updates_table(const Diagnosis& d) {
 std::vector<PassageRow> passage_rows(const Diagnosis& d) {
     std::vector<PassageRow> rows;
     for (const LayerPassages& layer : d.layers)
-        rows.push_back(row_of(layer.module, Direction::forward, layer.forward, d.format));
+        rows.push_back(row_of(d, layer.module, Direction::forward, layer.forward));
     for (std::size_t i = d.layers.size(); i-- > 0;)
         if (d.layers[i].ran_backward)
-            rows.push_back(row_of(d.layers[i].module, Direction::backward, d.layers[i].backward, d.format));
+            rows.push_back(row_of(d, d.layers[i].module, Direction::backward, d.layers[i].backward));
     return rows;
+}
+
+std::string healthy_sentence(const Diagnosis& d) {
+    const int scale = judged_scale(d, Direction::backward);
+    return "nothing overflows or jumps, and nowhere does more than a tenth of the values vanish" +
+           (scale != 0 ? fmt::format(" (gradients at loss scale 2^{})", scale) : "");
 }
 
 std::string scale_sentence(const Diagnosis& d) {
     const ScaleRange& s = d.scale;
+    if (!d.scaled && d.format == Dtype::bf16) return "no loss scale is needed: bf16 has the range of FP32";
+    if (!d.scaled) return d.candidate + " does not scale its loss";
     if (!s.any_gradients)
         return "no gradient is held in " + std::string(name_of(d.format)) + ": no loss scale is needed";
     if (!s.exists())
@@ -156,7 +166,7 @@ std::string json_diagnosis(const Diagnosis& d) {
     for (const LostUpdates& u : d.updates)
         updates.push_back({{"parameter", u.parameter}, {"updates", u.updates}, {"lost", u.lost}});
     for (const Concern& c : d.concerns)
-        concerns.push_back({{"kind", c.kind == Concern::Kind::spike ? "spike" : "underflow"},
+        concerns.push_back({{"kind", name_of(c.kind)},
                             {"direction", name_of(c.direction)},
                             {"module", c.module},
                             {"step", c.step},
@@ -169,7 +179,8 @@ std::string json_diagnosis(const Diagnosis& d) {
                           {"healthy", d.healthy()},
                           {"layers", layers},
                           {"scale",
-                           {{"exists", d.scale.any_gradients && d.scale.exists()},
+                           {{"used", d.scaled},
+                            {"exists", d.scaled && d.scale.any_gradients && d.scale.exists()},
                             {"least_log2", d.scale.least},
                             {"most_log2", d.scale.most},
                             {"recommended_log2", d.scale.recommended},

@@ -11,6 +11,7 @@ namespace invar {
 // A module in one direction, as text.
 struct PassageRow {
     std::string module, direction, largest, smallest, overflow, subnormal, vanish, head_room;
+    bool overflows = false, vanishes = false;  // so that it is a concern
 };
 // Forward in the order the modules run, then backward in the order gradients reach them. Modules whose values all stay
 // in FP32 have no shares.
@@ -18,6 +19,9 @@ std::vector<PassageRow> passage_rows(const Diagnosis& diagnosis);
 
 // Sentences: the loss scales that serve, or why none does.
 std::string scale_sentence(const Diagnosis& diagnosis);
+
+// Where there is neither a finding nor a concern.
+std::string healthy_sentence(const Diagnosis& diagnosis);
 
 std::string json_diagnosis(const Diagnosis& diagnosis);
 std::string html_diagnosis(const Diagnosis& diagnosis, const std::string& title);

@@ -14,6 +14,7 @@ namespace invar {
 namespace {
 
 constexpr int kCell = 14, kRow = 18, kTop = 22, kLabel = 210, kMostColumns = 64;
+constexpr int kLimit = 64;  // what the name of a limit takes
 
 int exponent_of(std::size_t bin) {
     return int(bin) - 127;
@@ -23,7 +24,7 @@ int exponent_of(std::size_t bin) {
 struct Columns {
     int first = 0, last = -1;
     int x(int exponent) const { return kLabel + (exponent - first) * kCell; }
-    int width() const { return kLabel + (last - first + 1) * kCell + 10; }
+    int width() const { return kLabel + (last - first + 1) * kCell + kLimit; }
 };
 
 Columns columns_of(const std::vector<HeatRow>& rows) {
@@ -43,12 +44,12 @@ std::string short_label(const std::string& label) {
     return label.size() <= kMost ? label : "..." + label.substr(label.size() - kMost + 3);
 }
 
-std::string limit_line(const Columns& columns, int exponent, int height, const char* what) {
+std::string limit_line(const Columns& columns, int exponent, int height, const char* what, int down = 0) {
     if (exponent < columns.first || exponent > columns.last + 1) return "";
     const int x = columns.x(exponent);
     return fmt::format(
         "<line class=\"limit\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/><text x=\"{3}\" y=\"{4}\">{5}</text>\n", x,
-        kTop - 4, height, x + 3, height + 26, what);
+        kTop - 4, height, x + 3, height + 26 + down, what);
 }
 
 }  // namespace
@@ -63,7 +64,7 @@ std::string svg_heat_map(const std::vector<HeatRow>& rows, Dtype format, int shi
     if (columns.last < columns.first) return "";
     const int height = kTop + int(rows.size()) * kRow;
     std::string svg = fmt::format("<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\">\n",
-                                  columns.width(), height + 32);
+                                  columns.width(), height + 44);
     for (std::size_t r = 0; r < rows.size(); ++r) {
         const int y = kTop + int(r) * kRow;
         svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLabel - 8, y + 13,
@@ -84,8 +85,11 @@ std::string svg_heat_map(const std::vector<HeatRow>& rows, Dtype format, int shi
         if (e % 8 == 0) svg += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", columns.x(e), height + 13, e);
     const FormatInfo info = format_info(format);
     // What is more than half of the smallest subnormal number is rounded up to it.
-    svg += limit_line(columns, std::ilogb(info.smallest_subnormal) - 1 - shift, height, "vanishes");
-    svg += limit_line(columns, std::ilogb(info.smallest_normal) - shift, height, "subnormal");
+    const int vanish = std::ilogb(info.smallest_subnormal) - 1 - shift;
+    const int subnormal = std::ilogb(info.smallest_normal) - shift;
+    const bool narrow = (subnormal - vanish) * kCell < kLimit;  // the names would run into each other
+    svg += limit_line(columns, vanish, height, "vanishes");
+    svg += limit_line(columns, subnormal, height, "subnormal", narrow ? 12 : 0);
     svg += limit_line(columns, std::ilogb(info.max) + 1 - shift, height, "overflows");
     return svg + "</svg>\n";
 }

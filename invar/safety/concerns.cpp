@@ -15,7 +15,7 @@ namespace {
 constexpr int kStepsBefore = 3;     // before a step can stand out
 constexpr double kJump = 8.0;       // times the largest so far
 constexpr double kLayerJump = 4.0;  // what names the module
-constexpr double kMany = 0.1;       // vanishing
+constexpr double kMany = 0.1;       // values that vanish, updates that are lost
 
 std::string title(const std::string& module) {
     return module.empty() ? "the model itself" : module;
@@ -26,6 +26,11 @@ double jump(double now, double before) {
 }
 
 }  // namespace
+
+std::string_view name_of(Concern::Kind kind) {
+    constexpr std::string_view kNames[] = {"underflow", "spike", "overflow", "lost updates"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
 
 double vanishing_share(const Tally& tally, Dtype format, int exponent) {
     const double limit = double(std::bit_cast<float>(thresholds_of(format).vanish));  // the largest that rounds to zero
@@ -88,31 +93,73 @@ void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages
     }
 }
 
-void add_underflow_concerns(Diagnosis& d, bool scaled) {
-    const auto concern = [&](Direction direction, const std::string& module, double share, const std::string& at) {
+int judged_scale(const Diagnosis& d, Direction direction) {
+    return direction == Direction::backward && d.scaled && d.scale.any_gradients ? d.scale.recommended : 0;
+}
+
+bool vanishes(const Diagnosis& d, const Passage& passage, Direction direction) {
+    return vanishing_share(passage.low, d.format, judged_scale(d, direction)) > kMany;
+}
+
+bool overflows(const Diagnosis& d, const Passage& passage, Direction direction) {
+    // The recommended scale is one at which no gradient does.
+    if (direction == Direction::backward && d.scaled) return false;
+    return passage.low.counted() > 0 && passage.low.formats[0].overflow > 0;
+}
+
+void add_range_concerns(Diagnosis& d) {
+    const auto add = [&](Concern::Kind kind, Direction direction, const std::string& module, double share) {
         Concern c;
+        c.kind = kind;
         c.direction = direction;
         c.module = module;
-        c.text = fmt::format("{:.0f}% of what passes {} through {} vanishes in {}{}", 100 * share, name_of(direction),
-                             title(module), name_of(d.format), at);
+        const bool over = kind == Concern::Kind::overflow;
+        const std::string amount = share < 0.005 ? "some" : fmt::format("{:.0f}%", 100 * share);
+        c.text = fmt::format("{} of what passes {} through {} {} in {}", amount, name_of(direction), title(module),
+                             over ? "overflows" : "vanishes", name_of(d.format));
+        if (direction == Direction::backward && d.scaled)
+            c.text += fmt::format(" at the best loss scale, 2^{}", judged_scale(d, direction));
         if (!module.empty() && module != "loss")
             c.remedy = fmt::format("trainer.precision_overrides={{{}: 32-true}}", module);
         d.concerns.push_back(std::move(c));
     };
-    for (const LayerPassages& layer : d.layers) {
-        const double share = vanishing_share(layer.forward.low, d.format, 0);
-        if (share <= kMany) continue;
-        concern(Direction::forward, layer.module, share, "");
-        break;
+    const auto look = [&](const LayerPassages& layer, Direction direction, Concern::Kind kind) {
+        const Passage& passage = direction == Direction::forward ? layer.forward : layer.backward;
+        const bool over = kind == Concern::Kind::overflow;
+        if (!(over ? overflows(d, passage, direction) : vanishes(d, passage, direction))) return false;
+        const Tally& low = passage.low;
+        add(kind, direction, layer.module,
+            over ? double(low.formats[0].overflow) / double(low.counted())
+                 : vanishing_share(low, d.format, judged_scale(d, direction)));
+        return true;
+    };
+    for (const Concern::Kind kind : {Concern::Kind::overflow, Concern::Kind::underflow}) {
+        if (kind == Concern::Kind::overflow && d.finding) continue;  // which says where, and more
+        for (std::size_t i = 0; i < d.layers.size(); ++i)
+            if (look(d.layers[i], Direction::forward, kind)) break;
+        for (std::size_t i = d.layers.size(); i-- > 0;)
+            if (look(d.layers[i], Direction::backward, kind)) break;
     }
-    const int exponent = scaled && d.scale.any_gradients ? d.scale.recommended : 0;
-    for (std::size_t i = d.layers.size(); i-- > 0;) {
-        const double share = vanishing_share(d.layers[i].backward.low, d.format, exponent);
-        if (share <= kMany) continue;
-        concern(Direction::backward, d.layers[i].module, share,
-                scaled ? fmt::format(" at the best loss scale, 2^{}", exponent) : "");
-        break;
+}
+
+void add_update_concern(Diagnosis& d, const Precision& candidate) {
+    if (candidate.mixed() || !is_sixteen_bit(candidate.compute_dtype())) return;
+    std::int64_t updates = 0, lost = 0;
+    const LostUpdates* worst = nullptr;
+    for (const LostUpdates& u : d.updates) {
+        updates += u.updates, lost += u.lost;
+        if (worst == nullptr || u.share() > worst->share()) worst = &u;
     }
+    if (updates == 0 || double(lost) <= kMany * double(updates)) return;
+    Concern c;
+    c.kind = Concern::Kind::lost_updates;
+    c.text = fmt::format(
+        "{:.0f}% of the updates are lost: {} keeps its weights in {} alone, and rounding takes them back "
+        "to what they were; worst is {}, {:.0f}%",
+        100.0 * double(lost) / double(updates), candidate.name(), name_of(d.format), worst->parameter,
+        100 * worst->share());
+    c.remedy = fmt::format("trainer.precision={}", candidate.compute_dtype() == Dtype::f16 ? "16-mixed" : "bf16-mixed");
+    d.concerns.push_back(std::move(c));
 }
 
 }  // namespace invar

@@ -20,9 +20,15 @@ class SpikeWatch {
     std::map<std::string, double> forward_, backward_;  // by module
 };
 
-// Names the first module, forward and backward, in which more than a tenth of the values vanish in the format;
-// gradients at the best loss scale there is, where the precision has one.
-void add_underflow_concerns(Diagnosis& diagnosis, bool scaled);
+// Whether a module's values leave the format: some overflow, or more than a tenth vanish. One rule for words, tables
+// and colours; gradients are judged at 2^judged_scale, the best loss scale where one is used.
+int judged_scale(const Diagnosis& diagnosis, Direction direction);
+bool overflows(const Diagnosis& diagnosis, const Passage& passage, Direction direction);
+bool vanishes(const Diagnosis& diagnosis, const Passage& passage, Direction direction);
+// Names the first module of which that is true, forward and backward.
+void add_range_concerns(Diagnosis& diagnosis);
+// Where weights have no FP32 masters and more than a tenth of their updates is lost.
+void add_update_concern(Diagnosis& diagnosis, const Precision& candidate);
 
 // The share of the counted values that vanish in the format when multiplied by 2^exponent.
 double vanishing_share(const Tally& tally, Dtype format, int exponent);

@@ -21,6 +21,7 @@ class Run {
         if (!o_.loss) o_.loss = loss_of(setup);
         d_.format = o_.format;
         d_.candidate = o_.candidate.name();
+        d_.scaled = o_.candidate.needs_scaler() || !o_.replays;
         d_.scale_survived = o_.candidate.needs_scaler() ? o_.scale : 1.0;
         setup.train_data->start_epoch(epoch_);
     }
@@ -127,7 +128,8 @@ Diagnosis Run::run() {
     Tally gradients(1);
     for (const LayerPassages& layer : d_.layers) gradients.add(layer.backward.low);
     d_.scale = scale_range(gradients, o_.format);
-    add_underflow_concerns(d_, o_.candidate.needs_scaler());
+    add_range_concerns(d_);
+    if (o_.replays) add_update_concern(d_, o_.candidate);
     return d_;
 }
 

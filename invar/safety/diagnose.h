@@ -41,7 +41,7 @@ struct LostUpdates {
 
 // What is not NaN or Inf and still wrong.
 struct Concern {
-    enum class Kind { underflow, spike } kind = Kind::underflow;
+    enum class Kind { underflow, spike, overflow, lost_updates } kind = Kind::underflow;
     Direction direction = Direction::forward;
     std::string module;    // "" is the model itself
     int step = 0;          // 1 is the first
@@ -49,6 +49,8 @@ struct Concern {
     std::string text;
     std::string remedy;
 };
+
+std::string_view name_of(Concern::Kind kind);
 
 struct StepFigures {
     double loss = 0.0, grad_norm = 0.0;
@@ -60,6 +62,7 @@ struct Diagnosis {
     int steps = 0;  // that were done
     std::vector<StepFigures> figures;
     std::vector<LayerPassages> layers;  // in the order they run forward
+    bool scaled = false;  // whether a loss scale is to be had: FP16's, or that of a format that is only tallied
     ScaleRange scale;
     double scale_survived = 1.0;  // the loss scale at the end
     int scale_drops = 0;          // times it had to be lowered

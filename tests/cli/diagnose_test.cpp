@@ -73,9 +73,58 @@ TEST_F(DiagnoseCommand, ReplaysTheStepThatARunKept) {
     save_failure(failure_folder(folder_ / "runs/run"), setup, group, {7, 0, 7}, {1, 2}, 1.0, to_yaml(config));
     const Result result = invar({"diagnose", "runs/run"});
     EXPECT_EQ(result.code, 1) << result.err;
-    EXPECT_TRUE(has(result.out, "step 7 replayed in bf16-mixed")) << result.out;
+    EXPECT_TRUE(has(result.out, "step 8 replayed in bf16-mixed")) << result.out;
     EXPECT_TRUE(has(result.out, "to blame: data; sample 3 of the batch")) << result.out;
+    EXPECT_TRUE(has(slurp(folder_ / "runs/run/diagnosis.html"), "first bad operation")) << "also as a page";
     EXPECT_TRUE(nlohmann::json::parse(invar({"diagnose", "runs/run", "--json"}).out).at("found"));
+}
+
+TEST_F(DiagnoseCommand, GoesOnFromAStepThatIsFiniteWhenReplayed) {
+    ASSERT_EQ(invar(small({"--mixed_precision", "fp16"})).code, 0);
+    const Config config = parse_config(slurp(folder_ / "runs/run/config.yaml"), "config.yaml");
+    ::invar::Setup setup(config);
+    setup.train_data->start_epoch(0);
+    const std::vector<Batch> group = {*setup.train_data->next()};
+    save_failure(failure_folder(folder_ / "runs/run"), setup, group, {132, 0, 2}, {1, 2}, 1.0, to_yaml(config));
+    std::ofstream(folder_ / "runs/run/summary.json")
+        << "{\"failure\":\"the loss is 40 times its median; more: invar diagnose runs/run\"}\n";
+    const Result result = invar({"diagnose", "runs/run", "--steps", "2"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    for (const char* part : {"step 133 replayed in 16-mixed", "the step is finite, its loss is ",
+                             "the run stopped: the loss is 40 times its median\n", "head-room", "loss scales from 2^",
+                             "heat maps: runs/run/diagnosis.html"})
+        EXPECT_TRUE(has(result.out, part)) << part << "\n" << result.out;
+    EXPECT_TRUE(has(slurp(folder_ / "runs/run/diagnosis.html"), "class=\"heat\""));
+    const auto json = nlohmann::json::parse(invar({"diagnose", "runs/run", "--steps", "1", "--json"}).out);
+    EXPECT_EQ(json.at("step"), 133);
+    EXPECT_EQ(json.at("diagnosis").at("steps"), 1);
+}
+
+TEST_F(DiagnoseCommand, WarnsOfUpdatesThatWeightsWithoutMastersLose) {
+    const Words slow = {"--steps", "2", "optimizer=sgd", "optimizer.lr=1e-4"};
+    for (const auto& [precision, mixed] : {std::pair("bf16-true", "bf16-mixed"), {"16-true", "16-mixed"}}) {
+        Words words = slow;
+        words.push_back(std::string("trainer.precision=") + precision);
+        const Result result = invar(small(words, {"diagnose"}));
+        EXPECT_TRUE(has(result.out, "of the updates are lost")) << result.out;
+        EXPECT_TRUE(has(result.out, std::string("remedy: trainer.precision=") + mixed)) << result.out;
+        EXPECT_FALSE(has(result.out, "nothing overflows")) << result.out;
+        EXPECT_FALSE(has(result.out, "scaler.init_scale")) << result.out;
+    }
+    Words words = slow;
+    words.emplace_back("trainer.precision=bf16-mixed");
+    const Result fine = invar(small(words, {"diagnose"}));
+    EXPECT_TRUE(has(fine.out, "nothing overflows")) << fine.out;
+    EXPECT_TRUE(has(fine.out, "no loss scale is needed")) << "BF16 has none\n" << fine.out;
+}
+
+TEST_F(DiagnoseCommand, JudgesGradientsAtTheLossScaleThatItRecommends) {
+    const Result result = invar(small({"--as", "e4m3", "--steps", "2"}, {"diagnose"}));
+    EXPECT_TRUE(has(result.out, "loss scales from 2^")) << result.out;
+    EXPECT_FALSE(has(result.out, "backward through")) << result.out;
+    const std::string page = slurp(folder_ / "runs/run_diagnosis.html");
+    const bool healthy = has(page, "badge pass");
+    EXPECT_EQ(has(page, "class=\"poor\""), !healthy) << "colours and words disagree";
 }
 
 TEST_F(DiagnoseCommand, RefusesWhatMakesNoSense) {

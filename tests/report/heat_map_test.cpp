@@ -44,6 +44,14 @@ TEST(HeatMap, DrawsItsLimitsWhereRoundingChangesItsMind) {
         << "all limits move with the scale";
 }
 
+TEST(HeatMap, HasRoomForTheNamesOfItsLimits) {
+    const Tally tally = tally_of({1.0f, 70000.0f});
+    const std::string svg = svg_heat_map({{"fc1", &tally}}, Dtype::f16);
+    const double width = std::stod(svg.substr(svg.find("viewBox=\"0 0 ") + 13));
+    const std::size_t text = svg.rfind("<text x=\"", svg.find("overflows"));
+    EXPECT_LE(std::stod(svg.substr(text + 9)) + 55, width) << svg;
+}
+
 TEST(HeatMap, IsEmptyWhereThereIsNothingButZeros) {
     const Tally none = tally_of({0.0f, 0.0f});
     EXPECT_EQ(svg_heat_map({{"fc1", &none}}, Dtype::f16), "");
