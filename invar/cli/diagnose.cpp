@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -123,8 +124,10 @@ std::string reason_of(const fs::path& run) {
     if (!fs::is_regular_file(file, ignored)) return "";
     const nlohmann::json summary = nlohmann::json::parse(read_file(file), nullptr, false);
     if (!summary.is_object() || !summary.contains("failure") || !summary["failure"].is_string()) return "";
-    const std::string text = summary["failure"];
-    return text.substr(0, text.find("; more: invar diagnose"));
+    std::string text = summary["failure"];
+    if (const std::size_t at = text.find("; more: invar diagnose"); at != text.npos)  // that is us
+        text.erase(at, std::min(text.find(')', at), text.size()) - at);
+    return text;
 }
 
 int replay_run(const DiagnoseArguments& a, const fs::path& run) {
