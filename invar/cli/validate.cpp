@@ -83,7 +83,9 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
     const ReportFiles files =
         write_reports(validation.folder, validation, validation_context(validation, config, overrides));
     try {
-        remember(validated_file(), validation, files.html);
+        const bool known = remember(validated_file(), validation, files.html);
+        if (!known && !json && !validation.baseline.failed())
+            say("this validation is not remembered for --require-validated: no run was trained for a whole epoch");
     } catch (const IoError& error) {
         warn(fmt::format("warning: this validation will not be remembered: {}", error.what()));
     }

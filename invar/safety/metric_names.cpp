@@ -1,5 +1,7 @@
 #include "invar/safety/metric_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -35,9 +37,11 @@ bool holds_any(const std::string& text, const std::array<std::string_view, N>& p
     });
 }
 
-constexpr std::array<std::string_view, 18> kLossLike = {
-    "loss", "error", "err", "perplexity", "ppl", "mse",      "rmse", "mae",     "wer",
-    "cer",  "fid",   "nll", "entropy",    "bpb", "bits_per", "time", "latency", "memory"};
+constexpr std::array<std::string_view, 9> kLossLike = {"loss",     "error", "perplexity", "rmse",  "entropy",
+                                                       "bits_per", "time",  "latency",    "memory"};
+// These count as whole words alone: "fid" is not in fidelity, nor "cer" in certainty.
+constexpr std::array<std::string_view, 14> kLossWords = {"err", "ppl", "mse", "mae", "mape", "smape", "wer",
+                                                         "cer", "fid", "nll", "bpb", "bpc",  "ece",   "ter"};
 constexpr std::array<std::string_view, 4> kHeldOut = {"val", "eval", "test", "dev"};
 constexpr std::array<std::string_view, 16> kScoreLike = {"acc",    "hmean",     "f1",    "map",   "iou",  "dice",
                                                          "auc",    "bleu",      "rouge", "score", "top1", "top5",
@@ -64,7 +68,11 @@ int rank(const std::string& raw) {
 }  // namespace
 
 Better direction_of(const std::string& metric) {
-    return holds_any(plain(metric), kLossLike) ? Better::lower : Better::higher;
+    const std::string name = plain(metric);
+    const auto is_word = [&](std::string_view word) {
+        return fmt::format("_{}_", name).find(fmt::format("_{}_", word)) != std::string::npos;
+    };
+    return holds_any(name, kLossLike) || std::ranges::any_of(kLossWords, is_word) ? Better::lower : Better::higher;
 }
 
 Better parse_direction(const std::string& text) {

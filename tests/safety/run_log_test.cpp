@@ -133,9 +133,11 @@ TEST(MetricNames, AreFoundAsPeopleWriteThem) {
 }
 
 TEST(MetricNames, KnowWhichWayIsBetter) {
-    for (const char* lower : {"val_loss", "loss", "test/wer", "eval_perplexity", "val.rmse", "top1_error", "train_nll"})
+    for (const char* lower : {"val_loss", "loss", "test/wer", "eval_perplexity", "val.rmse", "top1_error", "train_nll",
+                              "val_mape", "test-fid", "CER"})
         EXPECT_EQ(direction_of(lower), Better::lower) << lower;
-    for (const char* higher : {"val_accuracy", "val/hmean", "bleu", "answer_f1", "mAP50", "reward", "power"})
+    for (const char* higher : {"val_accuracy", "val/hmean", "bleu", "answer_f1", "mAP50", "reward", "power", "fidelity",
+                               "certainty", "berries"})
         EXPECT_EQ(direction_of(higher), Better::higher) << higher;
     EXPECT_EQ(parse_direction("lower"), Better::lower);
     EXPECT_ERROR(parse_direction("up"), UsageError, "--better up");
