@@ -236,15 +236,6 @@ TEST(ReadRun, TakesAScaleThatIsAlwaysOneForNone) {
     EXPECT_TRUE(std::isnan(run.final_scale));
 }
 
-TEST(ReadRun, CountsEpochsFromNought) {
-    const auto epochs = [](const std::string& text) {
-        return record_of(parse_log(text, "f"), "val_acc", Better::higher, Take::last).epochs;
-    };
-    EXPECT_EQ(epochs("epoch,step,val_acc\n0,1,0.7\n1,2,0.9\n"), 2) << "as Lightning numbers them";
-    EXPECT_EQ(epochs("epoch,step,val_acc\n1,1,0.7\n2,2,0.9\n"), 2);
-    EXPECT_EQ(epochs("epochs,step,val_acc\n0,1,0.7\n"), 0) << "a number, not a name";
-}
-
 TEST(Decide, KnowsWhatItDoesNotKnow) {
     Comparison c = comparison_of({0.9}, {0.9});
     decide(c);
