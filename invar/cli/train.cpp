@@ -19,8 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kInterrupted = 130;  // as shells have it for a program ended by Ctrl-C
-
 struct TrainArguments : ConfigArguments {
     std::string resume;
     bool grad_ckpt = false, debug = false, print_config = false, quiet = false, require_validated = false;
