@@ -49,7 +49,8 @@ std::string check_validated(const TrainArguments& arguments, const Config& confi
         arguments.resume.empty() ? arguments.config() : RunFolder::config_of(arguments.resume).string();
     if (!given.empty()) again += " " + shell_word(given);
     for (const std::string& word : arguments.overrides()) again += " " + shell_word(word);
-    again += " --candidates " + Precision::parse(config.trainer.precision).name();
+    again += fmt::format(" --candidates {}",
+                         is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name());
     const std::string warning = validation_warning(validated_file(), config, again);
     check<UsageError>(warning.empty() || !arguments.require_validated, "--require-validated: {}", warning);
     return warning;

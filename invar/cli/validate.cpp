@@ -29,7 +29,7 @@ struct ValidateArguments : ConfigArguments {
 // A progress line for each run, with the run's precision before it.
 class RunsInTurn : public Observer {
   public:
-    RunsInTurn(bool quiet, int runs) : quiet_(quiet), runs_(runs) {}
+    RunsInTurn(bool quiet, int runs, std::int64_t every) : quiet_(quiet), runs_(runs), every_(every) {}
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
         finish();
         ++run_;
@@ -41,9 +41,14 @@ class RunsInTurn : public Observer {
         line_->started(setup, folder, progress);
     }
     void ticked(const Progress& progress, std::int64_t total) override { line_->ticked(progress, total); }
-    void stepped(const StepMetrics& metrics) override { line_->stepped(metrics); }
+    void stepped(const StepMetrics& m) override {
+        const bool due =
+            m.step == 1 || m.step == m.total_steps || m.skipped_now || (every_ > 0 && m.step % every_ == 0);
+        if (due || on_terminal()) line_->stepped(m);  // more is logged than need be read
+    }
     void validated(const ValidationMetrics& metrics) override { line_->validated(metrics); }
     void noted(const std::string& note) override { line_->noted(note); }
+    void alerted(const Alert& alert) override { line_->alerted(alert); }
     void finish() {
         if (line_) line_->finish();
     }
@@ -51,6 +56,7 @@ class RunsInTurn : public Observer {
   private:
     bool quiet_;
     int runs_, run_ = 0;
+    std::int64_t every_;
     std::optional<ProgressLine> line_;
 };
 
@@ -69,7 +75,8 @@ int validate_command(const ValidateArguments& arguments) {
 int run_validation(const ValidateOptions& options, const std::string& config, const std::vector<std::string>& overrides,
                    bool json) {
     const StopOnSignal signals;
-    RunsInTurn progress(json, options.seeds * (1 + int(options.candidates.size())));
+    RunsInTurn progress(json, options.seeds * (1 + int(options.candidates.size())),
+                        options.base.trainer.log_every_n_steps);
     Validation validation;
     try {
         validation = validate(options, progress);
@@ -103,7 +110,7 @@ void add_validate(CLI::App& app, int& exit_code) {
     a.add_to(*command);
     command
         ->add_option("--candidates", a.candidates,
-                     "Precisions to judge against FP32, or schedule for the configuration's precision_schedule; "
+                     "Precisions to judge against FP32, or configured for its own precision_schedule or overrides; "
                      "16-mixed,bf16-mixed where it has none")
         ->option_text("NAME,...")
         ->delimiter(',')

@@ -16,6 +16,11 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kBaseline = "32-true";
+constexpr std::int64_t kLogged = 10;  // steps between the points of a curve, at most
+
+std::int64_t logged_every(const TrainerConfig& trainer) {
+    return trainer.log_every_n_steps == 0 ? kLogged : std::min(trainer.log_every_n_steps, kLogged);
+}
 
 // All mistakes that can be seen before the first run are found before the first run.
 void check_options(ValidateOptions& options) {
@@ -29,11 +34,13 @@ void check_options(ValidateOptions& options) {
     if (options.candidates.empty()) options.candidates = default_candidates(options.base);
     std::vector<std::string> names;
     for (const std::string& candidate : options.candidates) {
-        const bool schedule = candidate == kSchedule;
-        check<UsageError>(!schedule || !options.base.trainer.precision_schedule.empty(),
-                          "--candidates {}: the configuration has no trainer.precision_schedule", candidate);
+        const bool configured = candidate == kConfigured;
+        check<UsageError>(!configured || is_of_its_own(options.base),
+                          "--candidates {}: the configuration has neither a trainer.precision_schedule nor modules in "
+                          "lower precisions than the FP32 around them; name its precision",
+                          candidate);
         candidate_config(options.base, candidate).trainer.resolved_precision().require(device);
-        const std::string name = schedule ? candidate : Precision::parse(candidate).name();
+        const std::string name = configured ? candidate : Precision::parse(candidate).name();
         check<UsageError>(name != kBaseline, "--candidates {}: FP32 is the baseline itself; name another precision",
                           candidate);
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -58,6 +65,7 @@ Config config_for(const Validation& validation, const std::string& precision, in
     const bool baseline = precision == kBaseline;
     Config config = candidate_config(validation.options.base, precision);
     config.seed += seed;
+    config.trainer.log_every_n_steps = logged_every(config.trainer);
     config.output_dir = validation.folder.string();
     config.exp_name = baseline ? "fp32" : precision;
     if (validation.options.seeds > 1) config.exp_name += fmt::format("_seed{}", config.seed);
@@ -96,13 +104,19 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
 
 }  // namespace
 
+bool is_of_its_own(const Config& base) {
+    const TrainerConfig& trainer = base.trainer;
+    return !trainer.precision_schedule.empty() ||
+           (!trainer.precision_overrides.empty() && trainer.resolved_precision() == Precision::parse(kBaseline));
+}
+
 std::vector<std::string> default_candidates(const Config& base) {
-    if (!base.trainer.precision_schedule.empty()) return {kSchedule};
+    if (is_of_its_own(base)) return {kConfigured};
     return {"16-mixed", "bf16-mixed"};
 }
 
 Config candidate_config(const Config& base, const std::string& candidate) {
-    return candidate == kSchedule ? base : in_precision(base, candidate);
+    return candidate == kConfigured ? base : in_precision(base, candidate);
 }
 
 Validation validate(const ValidateOptions& options, Observer& observer) {

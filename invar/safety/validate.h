@@ -13,15 +13,17 @@ namespace invar {
 
 struct ValidateOptions {
     Config base;  // its precision is set aside: the baseline is FP32, the candidates are those named here
-    std::vector<std::string> candidates;  // also kSchedule; none: default_candidates(base)
+    std::vector<std::string> candidates;  // also kConfigured; none: default_candidates(base)
     int seeds = 1;                        // runs a precision, with base.seed, base.seed + 1, ...
     std::string metric = "val_accuracy";  // any that the runs log as val_...
     Limits limits;
 };
 
-// The candidate that changes its precision as the configuration's trainer.precision_schedule says.
-inline constexpr const char* kSchedule = "schedule";
-// The schedule where there is one, else FP16 and BF16.
+// The candidate that is trained as the configuration says, with its precision_schedule and overrides.
+inline constexpr const char* kConfigured = "configured";
+// Whether that is something no single precision could stand for: a schedule, or modules of an FP32 run in lower ones.
+bool is_of_its_own(const Config& base);
+// That where it is so, else FP16 and BF16.
 std::vector<std::string> default_candidates(const Config& base);
 // What a run in one of the candidates is trained with.
 Config candidate_config(const Config& base, const std::string& candidate);

@@ -143,7 +143,7 @@ std::optional<Remembered> recall(const fs::path& file, const Config& config) {
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
     if (!needs_validation(config)) return "";
     const std::string precision =
-        config.trainer.precision_schedule.empty() ? Precision::parse(config.trainer.precision).name() : kSchedule;
+        is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name();
     const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);
     const std::optional<Remembered> known = recall(file, config);
     if (!known) return fmt::format("{} was never validated here; find out first with: {}", what, again);

@@ -119,6 +119,7 @@ void Trainer::recover(Observer& observer) {
     setup_.optimizer->set_state(steps);
     unstable_.reset();
     summary_.all_finite = true;  // what was not is taken back
+    reset_peak_memory(setup_.device);
 
     folder_->rewind(progress_.step);
     for (const Recovery& each : summary_.recoveries)

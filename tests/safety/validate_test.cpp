@@ -151,7 +151,7 @@ TEST(Validate, JudgesAScheduleOfPrecisionsAgainstFp32Alone) {
     options.base.trainer.precision_schedule = {{false, 0, "bf16-mixed"}, {false, 8, "16-mixed"}};
     Watcher watcher;
     const Validation validation = validate(options, watcher);
-    EXPECT_EQ(watcher.folders, (std::vector<std::string>{"fp32", "schedule"}));
+    EXPECT_EQ(watcher.folders, (std::vector<std::string>{"fp32", "configured"}));
     EXPECT_EQ(watcher.precisions, (std::vector<std::string>{"32-true", "bf16-mixed"}));
     EXPECT_EQ(validation.candidates[0].runs[0].precision, "16-mixed") << "at its end";
     options.candidates = {"bf16-mixed"};
@@ -159,8 +159,12 @@ TEST(Validate, JudgesAScheduleOfPrecisionsAgainstFp32Alone) {
     EXPECT_EQ(watcher.precisions.back(), "bf16-mixed");
     EXPECT_EQ(named.candidates[0].runs[0].precision, "bf16-mixed") << "from the first step to the last";
     options.base.trainer.precision_schedule.clear();
-    options.candidates = {"schedule"};
-    EXPECT_ERROR(validate(options, watcher), UsageError, "no trainer.precision_schedule");
+    options.base.trainer.precision_overrides = {{"*", "bf16-mixed"}};
+    options.candidates.clear();
+    EXPECT_EQ(validate(options, watcher).candidates[0].name, "configured");
+    options.base.trainer.precision_overrides.clear();
+    options.candidates = {"configured"};
+    EXPECT_ERROR(validate(options, watcher), UsageError, "neither a trainer.precision_schedule");
 }
 
 TEST(Validate, DoesNotPassACandidateThatHadToBeRecovered) {
