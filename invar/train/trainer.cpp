@@ -116,8 +116,9 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.skipped = setup_.optimizer->state().skipped;
     summary_.final_scale = setup_.scaler->get_scale();
     summary_.train_seconds = clock_.seconds();
-    const double rated = summary_.train_seconds - rated_from_;
-    summary_.samples_per_s = rated > 0 ? double(rated_samples_) / rated : 0.0;
+    const bool warm = trained_samples_ > warm_samples_;  // there were more steps than the first ones
+    const double rated = summary_.train_seconds - (warm ? warm_seconds_ : 0.0);
+    summary_.samples_per_s = rated > 0 ? double(trained_samples_ - (warm ? warm_samples_ : 0)) / rated : 0.0;
     summary_.all_finite =
         summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
@@ -202,8 +203,8 @@ void Trainer::hear(StepReport report, Observer& observer) {
     if (std::isnan(report.step.grad_norm)) report.step.grad_norm = std::numeric_limits<float>::quiet_NaN();
     const double now = clock_.seconds();
     samples_ += given.samples;
-    rated_samples_ += given.samples;
-    if (++heard_steps_ == kWarmUps && given.step() < setup_.total_steps) rated_from_ = now, rated_samples_ = 0;
+    trained_samples_ += given.samples;
+    if (++heard_steps_ == kWarmUps) warm_seconds_ = now, warm_samples_ = trained_samples_;
     if (std::isfinite(report.step.grad_norm))
         summary_.max_grad_norm = std::max(summary_.max_grad_norm, double(report.step.grad_norm));
     summary_.all_finite = summary_.all_finite && std::isfinite(report.loss);

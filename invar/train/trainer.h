@@ -139,8 +139,9 @@ class Trainer {
     RunSummary summary_;
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
-    std::int64_t heard_steps_ = 0, rated_samples_ = 0;  // the samples since rated_from_
-    double rated_from_ = 0.0;
+    std::int64_t heard_steps_ = 0, trained_samples_ = 0;
+    std::int64_t warm_samples_ = 0;  // of the first steps, which the rate is measured without
+    double warm_seconds_ = 0.0;
     double scale_ = 1.0;  // after the last step that was heard of
     // since the last logged step
     double logged_at_ = 0.0;
