@@ -91,7 +91,8 @@ void print_format(const Inspection& inspection, std::size_t format, int top) {
     for (std::size_t i = 0; i < shown; ++i) add(*rows[i].tensor, rows[i].fate, false);
     add(inspection.total, fate_of(inspection.total.tally, format, dtype), true);
     say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
-    fmt::print("{}", table.text("  "));
+    fmt::print("{}", table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest",
+                                         "head-room"}));
     if (shown < rows.size()) say(fmt::format("  {} more tensors are no worse; --top 0 shows all", rows.size() - shown));
     say("");
 }
