@@ -47,18 +47,10 @@ class Run {
 };
 
 std::vector<Batch> Run::next_group() {
-    std::vector<Batch> group;
-    while (std::int64_t(group.size()) < setup_.accumulate) {
-        std::optional<Batch> batch = setup_.train_data->next();
-        if (batch) {
-            group.push_back(std::move(*batch));
-        } else if (!group.empty()) {
-            break;
-        } else {
-            setup_.train_data->start_epoch(++epoch_);
-        }
-    }
-    return group;
+    std::vector<Batch> group = setup_.next_group();
+    if (!group.empty()) return group;
+    setup_.train_data->start_epoch(++epoch_);
+    return setup_.next_group();
 }
 
 Finding Run::find(const StepStart& start, const Precision& precision, double scale) {

@@ -20,11 +20,6 @@ constexpr double kFloor = 0.01;
 constexpr double kScaleStep = 16.0;
 constexpr std::uint64_t kCountersAGroup = std::uint64_t(1) << 32;
 
-std::string module_of(const std::string& parameter) {
-    const std::size_t dot = parameter.rfind('.');
-    return dot == parameter.npos ? "" : parameter.substr(0, dot);
-}
-
 struct Sums {
     double difference = 0.0, full = 0.0;  // squares
 };
@@ -60,12 +55,7 @@ Search::Search(Setup& setup, const TuneOptions& options) : setup_(setup), o_(opt
     std::int64_t epoch = 0;
     setup.train_data->start_epoch(epoch);
     while (int(groups_.size()) < o_.batches) {
-        std::vector<Batch> group;
-        while (std::int64_t(group.size()) < setup.accumulate) {
-            std::optional<Batch> batch = setup.train_data->next();
-            if (!batch) break;
-            group.push_back(std::move(*batch));
-        }
+        std::vector<Batch> group = setup.next_group();
         if (group.empty())
             setup.train_data->start_epoch(++epoch);
         else

@@ -20,11 +20,6 @@ constexpr std::size_t kNames = 4;      // in one message
 constexpr int kSmall = 10;             // steps in a row: one batch that is known by heart has small gradients too
 constexpr double kHeadRoom = 0.5;      // activations above this share of FP16's largest number are close to overflow
 
-std::string module_of(const std::string& parameter) {
-    const std::size_t dot = parameter.rfind('.');
-    return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
 std::string of_module(const std::string& module) {
     return module.empty() ? "" : " of " + module;
 }

@@ -169,8 +169,8 @@ Trainer::Explanation Trainer::diagnose(const Instability& found) {
     if (!diagnosis_) return why;
     const Progress& before = heard_.before;
     setup_.train_data->start_epoch(before.epoch, before.batch);
-    Explanation more =
-        diagnosis_(setup_, {folder_->path(), config_now(), next_group(), before, heard_.rng, heard_scale_, found});
+    Explanation more = diagnosis_(
+        setup_, {folder_->path(), config_now(), setup_.next_group(), before, heard_.rng, heard_scale_, found});
     if (!why.text.empty() && !more.text.empty()) why.text += "; ";
     more.text = why.text + more.text;
     return more;

@@ -90,6 +90,11 @@ void check_data_fits(const Config& config, const Dataset& data) {
 
 }  // namespace
 
+std::string module_of(const std::string& parameter) {
+    const std::size_t dot = parameter.rfind('.');
+    return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
 DatasetOptions dataset_options(const Config& config) {
     const DataConfig& c = config.data;
     return {c.name,   c.root,  c.mean,     c.std,     c.size,
@@ -165,6 +170,16 @@ void Setup::set_precision(const Precision& wanted) {
         optimizer = std::move(moved);
     }
     scaler->configure(scaler_options(scaling, wanted));
+}
+
+std::vector<Batch> Setup::next_group() {
+    std::vector<Batch> group;
+    while (std::int64_t(group.size()) < accumulate) {
+        std::optional<Batch> batch = train_data->next();
+        if (!batch) break;
+        group.push_back(std::move(*batch));
+    }
+    return group;
 }
 
 void Setup::override_precision(const PrecisionOverrides& wanted) {

@@ -16,6 +16,9 @@ ModelOptions model_options(const Config& config);
 // The model with its initial weights: drawn by the seed, or read from init_from.
 std::unique_ptr<Module> make_initial_model(const Config& config);
 
+// "fc1.weight" -> "fc1"; "" is the model itself.
+std::string module_of(const std::string& parameter);
+
 // What a run trains with. Made once; lives until the run ends.
 struct Setup {
     explicit Setup(const Config& config);
@@ -23,6 +26,8 @@ struct Setup {
     void set_precision(const Precision& wanted);
     // The same for single modules, by name pattern.
     void override_precision(const PrecisionOverrides& wanted);
+    // The batches of one step: `accumulate` of them, fewer at the end of an epoch, none behind it.
+    std::vector<Batch> next_group();
 
     Precision precision;
     Device device;

@@ -135,7 +135,7 @@ void Trainer::train_epoch(Observer& observer) {
         follow_plan(observer);
         if (unstable_) return;
         clock_.start();
-        const std::vector<Batch> group = next_group();
+        const std::vector<Batch> group = setup_.next_group();
         if (group.empty()) break;
 
         if (given_.size() == reports_.room()) hear(reports_.wait(), observer);
@@ -156,17 +156,6 @@ void Trainer::train_epoch(Observer& observer) {
         if (validation_due()) validate(observer);
         if (epoch_ended) return;
     }
-}
-
-// The batches of one step; fewer at the end of an epoch.
-std::vector<Batch> Trainer::next_group() {
-    std::vector<Batch> group;
-    while (std::int64_t(group.size()) < setup_.accumulate) {
-        std::optional<Batch> batch = setup_.train_data->next();
-        if (!batch) break;
-        group.push_back(std::move(*batch));
-    }
-    return group;
 }
 
 // Changes the precision where the schedule says so. Just before a step, so that what is saved and validated after one

@@ -103,7 +103,6 @@ class Trainer {
     nlohmann::json watch_state() const;  // what a checkpoint holds beside the snapshot
     void follow_plan(Observer& observer);
     void train_epoch(Observer& observer);
-    std::vector<Batch> next_group();
     void hear(StepReport report, Observer& observer);
     void log_step(const Given& given, const StepReport& report, double now, Observer& observer);
     void hear_out(Observer& observer);

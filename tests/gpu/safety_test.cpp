@@ -29,13 +29,6 @@ class GpuSafety : public Gpu {
     }
 };
 
-std::vector<nlohmann::json> lines_with(const fs::path& run, const char* key) {
-    std::vector<nlohmann::json> some;
-    for (const nlohmann::json& line : read_jsonl(run / "metrics.jsonl"))
-        if (line.contains(key)) some.push_back(line);
-    return some;
-}
-
 void expect_same_weights(const fs::path& a, const fs::path& b) {
     const Checkpoint ours = load_checkpoint(last_checkpoint(a)), theirs = load_checkpoint(last_checkpoint(b));
     for (const auto& [name, tensor] : theirs.tensors)

@@ -48,13 +48,6 @@ Config watched_config(const fs::path& output) {
     return config;
 }
 
-std::vector<nlohmann::json> lines_with(const fs::path& run, const char* key) {
-    std::vector<nlohmann::json> some;
-    for (const nlohmann::json& line : read_jsonl(run / "metrics.jsonl"))
-        if (line.contains(key)) some.push_back(line);
-    return some;
-}
-
 TEST(Alerts, AreNewsOnceAndAgainAfterAWhileOfCalm) {
     Alerts alerts(3);
     EXPECT_TRUE(alerts.raise("large", "fc1"));

@@ -31,13 +31,6 @@ Config failing_config(const fs::path& output) {
     return config;
 }
 
-std::vector<nlohmann::json> lines_with(const fs::path& run, const char* key) {
-    std::vector<nlohmann::json> some;
-    for (const nlohmann::json& line : read_jsonl(run / "metrics.jsonl"))
-        if (line.contains(key)) some.push_back(line);
-    return some;
-}
-
 void expect_same_weights(const fs::path& a, const fs::path& b) {
     const Checkpoint ours = load_checkpoint(last_checkpoint(a)), theirs = load_checkpoint(last_checkpoint(b));
     EXPECT_EQ(ours.state.at("progress"), theirs.state.at("progress"));

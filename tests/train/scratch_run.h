@@ -101,6 +101,14 @@ inline RunSummary train(const Config& config, std::optional<std::filesystem::pat
     return train(config, observer, std::move(resume));
 }
 
+// The lines of a run's metrics that have this key.
+inline std::vector<nlohmann::json> lines_with(const std::filesystem::path& run, const char* key) {
+    std::vector<nlohmann::json> some;
+    for (const nlohmann::json& line : read_jsonl(run / "metrics.jsonl"))
+        if (line.contains(key)) some.push_back(line);
+    return some;
+}
+
 // What the lines of a run's metrics say of training, without what depends on the clock and the allocator, nor `also`.
 inline std::vector<std::string> lines_of(const std::filesystem::path& run, const std::string& also = {}) {
     std::vector<std::string> lines;
