@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "invar/core/cpu_features.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #endif
@@ -64,8 +66,7 @@ std::uint32_t crc32c_portable(std::string_view bytes, std::uint32_t so_far) {
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t so_far) {
 #if defined(__x86_64__)
-    static const bool has_instruction = __builtin_cpu_supports("sse4.2");
-    if (has_instruction) return crc32c_sse42(bytes, so_far);
+    if (cpu_features().sse42) return crc32c_sse42(bytes, so_far);
 #endif
     return crc32c_portable(bytes, so_far);
 }

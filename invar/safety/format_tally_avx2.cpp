@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "invar/core/cpu_features.h"
 #include "invar/core/format_info.h"
 
 #if defined(__x86_64__)
@@ -182,9 +183,7 @@ INVAR_AVX2 void widen(Dtype dtype, const char* from, std::size_t count, float* t
 }  // namespace
 
 bool tally_with_avx2(Dtype dtype, const void* data, std::size_t count, std::span<const Dtype> formats, Tally& tally) {
-    static const bool kAble =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    if (!kAble || formats.size() > kMostFormats) return false;
+    if (!cpu_features().x86_v3 || formats.size() > kMostFormats) return false;
     const Spec* specs[kMostFormats] = {};
     for (std::size_t f = 0; f < formats.size(); ++f) specs[f] = &spec_of(formats[f]);
     const BlockFunction block = kBlockFunctions[formats.size()];

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "invar/core/cpu_features.h"
 #include "invar/kernels/cpu/onednn.h"
 
 namespace invar {
@@ -22,7 +23,7 @@ namespace {
 
 bool runs_x86_v3() {
 #ifdef INVAR_HAS_X86_V3
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    return cpu_features().x86_v3;
 #else
     return false;
 #endif
