@@ -172,6 +172,8 @@ View Tensor::view() const {
 }
 
 Tensor Tensor::window(std::int64_t offset, const Shape& shape) const {
+    // The elements of a strided tensor are not side by side: a window would hold others, or these in another order.
+    if (!is_contiguous()) fail("window: {} with strides {} is not dense; copy it first", str(), strides().str());
     const std::int64_t held = std::int64_t(storage()->bytes() / size_of(dtype()));
     const std::int64_t count = shape.numel();
     const bool inside = count <= held && offset >= -impl().offset && offset <= held - count - impl().offset;

@@ -2,6 +2,7 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/ops/shape_tools.h"
 #include "invar/ops/to.h"
 
 namespace invar {
@@ -35,7 +36,7 @@ void Parameter::from_file(const Tensor& tensor) {
           tensor.shape().str(), expected.str());
     Kernels& kernels = kernels_for(value.device());
     const Tensor sink = layout.plain() ? value : in_file_order(value, layout);
-    kernels.copy(ops::to(tensor, value.device()).window(0, sink.shape()).view(), sink.view());
+    kernels.copy(ops::dense(ops::to(tensor, value.device())).window(0, sink.shape()).view(), sink.view());
     value.bump_version();
     if (value.shadow()) kernels.copy(value.view(), value.shadow().view());
 }

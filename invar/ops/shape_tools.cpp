@@ -32,7 +32,10 @@ Tensor reduced_to(const Tensor& g, const Shape& shape, Dtype dtype) {
         sum = reduced;
     }
     if (sum.dtype() != dtype) sum = converted_to(sum, dtype);
-    return sum.shape() == shape ? sum : sum.window(0, shape);
+    if (sum.shape() == shape) return sum;
+    Shape strides;  // what is left to take away are leading ones; g may lie in memory in any order
+    for (int i = g.rank() - shape.rank(); i < g.rank(); ++i) strides.push_back(sum.strides()[i]);
+    return sum.as_strided(0, shape, strides);
 }
 
 Span3 span_of(const Shape& shape, int dim) {

@@ -131,6 +131,13 @@ TEST(Window, OutsideTheMemoryIsRefused) {
     EXPECT_ERROR(whole.window(0, {std::int64_t(1) << 62, 4}), Error, "63 bits");
 }
 
+TEST(Window, OfAStridedTensorIsRefused) {
+    const Tensor whole = Tensor::empty({2, 3});
+    EXPECT_ERROR(whole.as_strided(0, {3, 2}, {1, 3}).window(0, {6}), Error, "is not dense; copy it first");
+    EXPECT_ERROR(whole.as_strided(0, {4, 3}, {0, 1}).window(0, {3}), Error, "strides [0, 1] is not dense");
+    EXPECT_NO_THROW(whole.as_strided(3, {1, 3}, {77, 1}).window(0, {3}));
+}
+
 TEST(Contiguity, IsSeenThroughViews) {
     const Tensor tensor = Tensor::empty({2, 3});
     EXPECT_TRUE(tensor.is_contiguous());

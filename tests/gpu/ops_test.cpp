@@ -16,20 +16,16 @@ namespace {
 // What the device's own exp, log, pow, ... may be off by beyond a rounding, in epsilons of what they compute in.
 constexpr std::int64_t kFunctions = 8;
 
-struct Setting {
-    Dtype dtype;
-    bool transposed;
-};
-
-class GpuOps : public OnGpu<::testing::TestWithParam<Setting>> {
+// A dtype, and what the inputs are like.
+class GpuOps : public OnGpu<::testing::TestWithParam<std::tuple<Dtype, Layout>>> {
   protected:
     void TearDown() override { case_device() = Device::cpu(); }
 };
 
 TEST_P(GpuOps, StayWithinTheirRoundingOfTheExactResult) {
-    const auto [dtype, transposed] = GetParam();
+    const auto [dtype, inputs] = GetParam();
     for (const OpCase& op_case : all_cases()) {
-        const Prepared low = prepare_case(op_case, dtype, transposed);
+        const Prepared low = prepare_case(op_case, dtype, inputs);
         Tensors exact, leaves;
         std::int64_t summed = kFunctions;
         for (const Tensor& leaf : low.leaves) {
@@ -65,17 +61,28 @@ TEST_P(GpuOps, StayWithinTheirRoundingOfTheExactResult) {
     }
 }
 
+TEST_P(GpuOps, GiveTheSameGradientsHoweverTheIncomingOneLies) {
+    const auto [dtype, inputs] = GetParam();
+    case_device() = Device::cuda();
+    for (const OpCase& op_case : all_cases()) {
+        const Prepared prepared = prepare_case(op_case, dtype, inputs);
+        Tensors leaves;
+        for (const Tensor& leaf : prepared.leaves) leaves.push_back(on_gpu(leaf));
+        for (const Layout incoming : kLayouts)
+            EXPECT_LE(layout_error(prepared.run, leaves, incoming, op_case.gradient_terms, dtype), 1)
+                << op_case.name << ", " << name_of(incoming);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, GpuOps,
-                         ::testing::Values(Setting{Dtype::f64, false}, Setting{Dtype::f32, false},
-                                           Setting{Dtype::f16, false}, Setting{Dtype::bf16, false},
-                                           Setting{Dtype::f64, true}, Setting{Dtype::f32, true},
-                                           Setting{Dtype::f16, true}, Setting{Dtype::bf16, true}),
+                         ::testing::Combine(::testing::Values(Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16),
+                                            ::testing::Values(Layout::dense, Layout::transposed)),
                          [](const auto& info) {
-                             return std::string(name_of(info.param.dtype)) +
-                                    (info.param.transposed ? "_transposed" : "");
+                             return fmt::format("{}_{}", name_of(std::get<0>(info.param)),
+                                                name_of(std::get<1>(info.param)));
                          });
 
-class GpuGradients : public OnGpu<::testing::TestWithParam<bool>> {
+class GpuGradients : public OnGpu<::testing::TestWithParam<std::tuple<Layout, Layout>>> {
   protected:
     void SetUp() override {
         OnGpu::SetUp();
@@ -85,16 +92,28 @@ class GpuGradients : public OnGpu<::testing::TestWithParam<bool>> {
 };
 
 TEST_P(GpuGradients, OfEveryOpMatchFiniteDifferences) {
+    const auto [inputs, incoming] = GetParam();
     for (const OpCase& op_case : all_cases()) {
-        const Prepared prepared = prepare_case(op_case, Dtype::f64, GetParam());
+        const Prepared prepared = prepare_case(op_case, Dtype::f64, inputs);
         Tensors leaves;
         for (const Tensor& leaf : prepared.leaves) leaves.push_back(on_gpu(leaf));
-        EXPECT_EQ(gradient_mismatch(prepared.run, leaves), "") << op_case.name;
+        EXPECT_EQ(gradient_mismatch(prepared.run, leaves, incoming), "") << op_case.name;
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Inputs, GpuGradients, ::testing::Bool(),
-                         [](const auto& info) { return std::string(info.param ? "transposed" : "dense"); });
+std::string layouts(const ::testing::TestParamInfo<std::tuple<Layout, Layout>>& info) {
+    return fmt::format("{}_inputs_{}_gradient", name_of(std::get<0>(info.param)), name_of(std::get<1>(info.param)));
+}
+INSTANTIATE_TEST_SUITE_P(Inputs, GpuGradients,
+                         ::testing::Combine(::testing::Values(Layout::dense, Layout::transposed, Layout::sliced,
+                                                              Layout::repeated),
+                                            ::testing::Values(Layout::dense)),
+                         layouts);
+INSTANTIATE_TEST_SUITE_P(Incoming, GpuGradients,
+                         ::testing::Combine(::testing::Values(Layout::dense),
+                                            ::testing::Values(Layout::transposed, Layout::sliced, Layout::repeated,
+                                                              Layout::constant)),
+                         layouts);
 
 // Needs no GPU to fail: an op without a case would be tested on no device.
 TEST(GpuCases, AreThereForEveryOp) {

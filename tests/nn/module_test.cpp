@@ -82,6 +82,12 @@ TEST(Module, KeepsConvolutionsChannelsLastInMemoryAndFirstInFiles) {
     EXPECT_EQ(conv.state_dict().at("weight").to_vector<float>(), ramp({3, 2, 2, 2}).to_vector<float>());
 }
 
+TEST(Module, LoadsATransposedTensorByItsElements) {
+    Linear linear(2, 3, false);
+    linear.load_state_dict({{"weight", ops::transpose(ramp({2, 3}), 0, 1)}});
+    EXPECT_EQ(linear.state_dict().at("weight").to_vector<float>(), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+}
+
 TEST(Module, KeepsALinearAfterAnImageInChannelFirstColumnsInFiles) {
     Linear linear(8, 1, false, ImageShape{2, 2, 2});
     linear.load_state_dict({{"weight", ramp({1, 8})}});

@@ -64,7 +64,8 @@ void add_pointwise(std::vector<OpCase>& all) {
         {"bce_with_logits", bce_with_logits_error, -2, 2, 0.05, 0.95},
         {"bce", bce_error, 0.1, 0.9, 0.05, 0.95},
     };
-    const std::pair<Shape, Shape> shapes[] = {{{3, 4}, {3, 4}}, {{2, 3, 4}, {4}}, {{3, 1}, {2, 1, 4}}, {{}, {5}}};
+    const std::pair<Shape, Shape> shapes[] = {
+        {{3, 4}, {3, 4}}, {{2, 3, 4}, {4}}, {{3, 1}, {2, 1, 4}}, {{}, {5}}, {{1, 2, 3}, {2, 3}}};
     for (const Binary& b : binary)
         for (const auto& [first, second] : shapes) {
             const auto run = b.run;
@@ -78,6 +79,12 @@ void add_pointwise(std::vector<OpCase>& all) {
                        return where(to(condition, case_device()), in[0], in[1]);
                    },
                    {{{3, 4}}, {{2, 1, 4}}}});
+    all.push_back({"where/leading_ones",
+                   [](const Tensors& in) {
+                       const Tensor condition = Tensor::from(std::vector<int>{1, 0, 1}, {1, 1, 3}, Dtype::boolean);
+                       return where(to(condition, case_device()), in[0], in[1]);
+                   },
+                   {{{1, 2, 3}}, {{2, 3}}}});
 }
 
 void add_shapes(std::vector<OpCase>& all) {
@@ -94,6 +101,7 @@ void add_shapes(std::vector<OpCase>& all) {
     one("slice/steps", {2, 7}, [](const Tensor& x) { return slice(x, 1, 1, 6, 2); });
     one("slice/rows", {5, 2}, [](const Tensor& x) { return slice(x, 0, -3, -1); });
     one("expand/rows", {3, 1}, [](const Tensor& x) { return expand(x, {2, 3, 4}); });
+    one("expand/leading_ones", {2, 3}, [](const Tensor& x) { return expand(x, {1, 1, 2, 3}); });
     one("expand/same", {2, 3}, [](const Tensor& x) { return expand(x, {2, 3}); });
     one("contiguous/copy", {3, 4}, [](const Tensor& x) { return contiguous(transpose(x, 0, 1)); });
     one("to/there_and_back", {3, 4}, [](const Tensor& x) { return to(to(x, Device::cpu()), case_device()); });
@@ -113,6 +121,7 @@ void add_products(std::vector<OpCase>& all) {
     product("matmul/batch", {2, 3, 4}, {2, 4, 5});
     product("matmul/batch_by_matrix", {2, 3, 4}, {4, 5});
     product("matmul/broadcast_batches", {2, 1, 3, 4}, {3, 4, 2});
+    product("matmul/leading_one", {1, 3, 4}, {4, 5});
     product("matmul/column", {3, 1}, {1, 5});
     all.push_back({"matmul/transposed",
                    [](const Tensors& in) { return matmul(transpose(in[0], -1, -2), transpose(in[1], -1, -2)); },
@@ -328,21 +337,40 @@ Device& case_device() {
     return device;
 }
 
-Prepared prepare_case(const OpCase& op_case, Dtype dtype, bool transposed) {
+namespace {
+
+// What a leaf must be for seen_as to make `shape` of it.
+Shape leaf_shape(Shape shape, Layout layout) {
+    if (layout == Layout::transposed && shape.rank() >= 2) std::swap(shape[-1], shape[-2]);
+    if (layout == Layout::sliced && shape.rank() >= 1) shape[-1] = 2 * shape[-1] + 1;
+    for (int i = 0; layout == Layout::repeated && i < shape.rank() - 1; ++i) shape[i] = 1;
+    return layout == Layout::constant ? Shape{} : shape;
+}
+
+Tensor seen_as(const Tensor& leaf, const Shape& shape, Layout layout) {
+    if (layout == Layout::transposed && leaf.rank() >= 2) return transpose(leaf, -1, -2);
+    if (layout == Layout::sliced && leaf.rank() >= 1) return slice(leaf, -1, 1, leaf.size(-1), 2);
+    return leaf.shape() == shape ? leaf : expand(leaf, shape);
+}
+
+}  // namespace
+
+Prepared prepare_case(const OpCase& op_case, Dtype dtype, Layout layout) {
     Prepared prepared;
     std::uint64_t seed = 11;
+    std::vector<Shape> shapes;
     for (const CaseInput& input : op_case.inputs) {
-        Shape shape = input.shape;
-        if (transposed && shape.rank() >= 2) std::swap(shape[-1], shape[-2]);
+        shapes.push_back(input.shape);
+        const Shape shape = leaf_shape(input.shape, layout);
         Tensor leaf = Tensor::from(random_values(shape.numel(), input.low, input.high, ++seed), shape, dtype);
         leaf.set_requires_grad(input.gradient);
         prepared.leaves.push_back(leaf);
     }
     prepared.run = op_case.run;
-    if (transposed)
-        prepared.run = [run = op_case.run](const Tensors& in) {
+    if (layout != Layout::dense)
+        prepared.run = [run = op_case.run, shapes, layout](const Tensors& in) {
             Tensors views;
-            for (const Tensor& x : in) views.push_back(x.rank() >= 2 ? transpose(x, -1, -2) : x);
+            for (std::size_t i = 0; i < in.size(); ++i) views.push_back(seen_as(in[i], shapes[i], layout));
             return run(views);
         };
     return prepared;

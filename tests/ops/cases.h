@@ -31,11 +31,12 @@ const std::vector<OpCase>& all_cases();
 // Where a case makes what it needs beside its inputs, indices for one; the CPU unless a test of another device says so.
 Device& case_device();
 
-// A case's inputs as leaves of this dtype. `transposed`: run() gets each of rank 2 or more through a transposed view.
+// A case's inputs as leaves of this dtype. run() gets them through views of this layout: transposed, sliced or
+// expanded.
 struct Prepared {
     Tensors leaves;
     Function run;
 };
-Prepared prepare_case(const OpCase& op_case, Dtype dtype, bool transposed = false);
+Prepared prepare_case(const OpCase& op_case, Dtype dtype, Layout layout = Layout::dense);
 
 }  // namespace invar::testing

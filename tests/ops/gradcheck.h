@@ -12,7 +12,7 @@
 #include "invar/core/rng.h"
 #include "invar/core/tensor.h"
 #include "invar/kernels/kernels.h"
-#include "invar/ops/to.h"
+#include "tests/ops/layouts.h"
 
 namespace invar::testing {
 
@@ -33,12 +33,15 @@ inline double weigh(const Tensor& y, const std::vector<double>& weights) {
     return total;
 }
 
-// "" where the gradients of all inputs that require one agree, else the first disagreement.
-inline std::string gradient_mismatch(const Function& function, const Tensors& inputs) {
+// "" where the gradients of all inputs that require one agree, else the first disagreement. The gradient that comes in
+// has the strides of `incoming`.
+inline std::string gradient_mismatch(const Function& function, const Tensors& inputs, Layout incoming = Layout::dense) {
     for (const Tensor& input : inputs) input.set_grad({});
     const Tensor y = function(inputs);
-    const std::vector<double> weights = random_values(y.numel(), 0.5, 1.5, 99);
-    backward(y, ops::to(Tensor::from(weights, y.shape(), y.dtype()), y.device()));
+    const Tensor gradient =
+        laid_out(random_values(y.numel(), 0.5, 1.5, 99), y.shape(), y.dtype(), y.device(), incoming);
+    const std::vector<double> weights = gradient.to_vector<double>();
+    backward(y, gradient);
     const NoGrad no_grad;
     for (std::size_t n = 0; n < inputs.size(); ++n) {
         if (!inputs[n].requires_grad()) continue;

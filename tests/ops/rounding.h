@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "invar/autograd/node.h"
 #include "invar/core/format_info.h"
+#include "tests/ops/gradcheck.h"
 
 namespace invar::testing {
 
@@ -40,6 +40,32 @@ inline double error_share(const std::vector<double>& got, const std::vector<doub
     const double allowed = 0.5 * (format.epsilon * double(roundings) + wide * double(summed)) * terms * norm(exact);
     // Below the smallest normal value the rounding is absolute.
     return norm(difference) / (allowed + format.smallest_subnormal * double(got.size()));
+}
+
+// How far the gradients move, as a share of what the format allows, when the incoming one is not dense but lies in
+// memory like this. Functions may be shorter where all is dense, but nothing else is computed.
+inline double layout_error(const Function& function, const Tensors& inputs, Layout incoming, double terms,
+                           Dtype dtype) {
+    const auto gradients = [&](const Tensor& y, const Tensor& gradient) {
+        for (const Tensor& input : inputs) input.set_grad({});
+        backward(y, gradient);
+        std::vector<std::vector<double>> all;
+        for (const Tensor& input : inputs)
+            all.push_back(input.grad() ? input.grad().to_vector<double>() : std::vector<double>{});
+        return all;
+    };
+    const Tensor first = function(inputs), second = function(inputs);
+    const Tensor strided =
+        laid_out(random_values(first.numel(), 0.5, 1.5, 99), first.shape(), first.dtype(), first.device(), incoming);
+    const Tensor dense =
+        laid_out(strided.to_vector<double>(), first.shape(), first.dtype(), first.device(), Layout::dense);
+    const auto got = gradients(first, strided), expected = gradients(second, dense);
+    double largest = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        const double share = error_share(got[i], expected[i], terms, dtype, ops_behind(second) + 1);
+        largest = share <= largest ? largest : share;  // NaN counts
+    }
+    return largest;
 }
 
 }  // namespace invar::testing
