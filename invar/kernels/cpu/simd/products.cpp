@@ -107,17 +107,26 @@ void multiply_by_panels(Kernels& kernels, const View& a, const View& b, const Vi
     }
 }
 
-// Cuts the batch into chunks whose widened images stay in the cache; calls f(spec of the chunk, its first image).
+// How many products a thread adds up in one FP32 accumulator of a weight gradient: oneDNN keeps a single one over all
+// images, and what rounding takes from it grows with the root of their number.
+constexpr std::int64_t kTermsInOneSum = 4096;
+
+// Calls f(spec of the chunk, its first image) for chunks of so many images a thread.
 template <class F>
-void for_image_chunks(const ConvSpec& spec, F&& f) {
-    const std::int64_t image_bytes =
-        (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
-    const std::int64_t images = std::min(std::max<std::int64_t>(kChunkBytes / image_bytes, 1) * threads(), spec.batch);
+void for_image_chunks(const ConvSpec& spec, std::int64_t images_each, F&& f) {
+    const std::int64_t images = std::min(std::max<std::int64_t>(images_each, 1) * threads(), spec.batch);
     for (std::int64_t first = 0; first < spec.batch; first += images) {
         ConvSpec chunk = spec;
         chunk.batch = std::min(images, spec.batch - first);
         f(chunk, first);
     }
+}
+
+// How many images, widened, a thread's part of the cache holds.
+std::int64_t cached_images(const ConvSpec& spec) {
+    const std::int64_t image_bytes =
+        (spec.in_h * spec.in_w * spec.in_c + spec.out_h * spec.out_w * spec.out_c) * std::int64_t(sizeof(float));
+    return kChunkBytes / image_bytes;
 }
 
 View rows_of_bias(const View& bias, const View& out) {
@@ -166,7 +175,7 @@ void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w
         return onednn::conv_forward(spec, x.dtype, x.data, w.data, b.data(), y.data);
     const Widened weights(w);
     weights.load(*this);
-    for_image_chunks(spec, [&](const ConvSpec& chunk, std::int64_t first) {
+    for_image_chunks(spec, cached_images(spec), [&](const ConvSpec& chunk, std::int64_t first) {
         const Widened input(part_of(x, 0, first, chunk.batch)), result(part_of(y, 0, first, chunk.batch));
         input.load(*this);
         onednn::conv_forward(chunk, Dtype::f32, input.data(), weights.data(), b.data(), result.data());
@@ -184,26 +193,42 @@ void CpuKernels::conv_backward(const ConvSpec& spec, const View& x, const View& 
         return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
     }
     if (gy.dtype == Dtype::f64) return reference::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate);
-    if (gb && !gw) sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
+    // oneDNN sums a bias's gradient in one FP32 accumulator over all images: good enough for 16-bit gradients only.
+    const bool exact_bias = gb && (!gw || gy.dtype == Dtype::f32);
+    const auto bias_gradient = [&](const ConvSpec& chunk, const View& gradient, bool add_to) {
+        sum({1, chunk.batch * chunk.out_h * chunk.out_w, chunk.out_c}, gradient, gb, 1.0, add_to);
+    };
+    if (exact_bias && !gw) bias_gradient(spec, gy, accumulate);
     const Storage sums(gw ? std::size_t(gw.numel() + spec.out_c) * sizeof(float) : 0, Device::cpu(),
                        Purpose::workspace);
     // The first chunk's weight gradient may overwrite; every later one is made aside and added.
     const auto weight_gradient = [&](const ConvSpec& chunk, Dtype dtype, const void* in, const void* g, bool add_to) {
         float* fresh = add_to ? static_cast<float*>(sums.data()) : gw.as<float>();
-        float* fresh_bias = !gb ? nullptr : add_to ? fresh + gw.numel() : gb.as<float>();
+        float* fresh_bias = !gb || exact_bias ? nullptr : add_to ? fresh + gw.numel() : gb.as<float>();
         onednn::conv_backward_weights(chunk, dtype, in, g, fresh, fresh_bias);
         if (!add_to) return;
         add(fresh, gw.as<float>(), gw.numel());
-        if (gb) add(fresh_bias, gb.as<float>(), spec.out_c);
+        if (fresh_bias) add(fresh_bias, gb.as<float>(), spec.out_c);
     };
     if (gy.dtype == Dtype::f32 || onednn::native(gy.dtype)) {
-        if (gx) onednn::conv_backward_data(spec, gy.dtype, gy.data, w.data, gx.data);
-        if (gw) weight_gradient(spec, gy.dtype, x.data, gy.data, accumulate);
-        return;
+        // 16-bit operands carry fewer digits than the longest sum loses.
+        const bool all_at_once = !gw || gy.dtype != Dtype::f32;
+        const std::int64_t images = all_at_once ? spec.batch : kTermsInOneSum / (spec.out_h * spec.out_w);
+        return for_image_chunks(spec, images, [&](const ConvSpec& chunk, std::int64_t first) {
+            const View gradient = part_of(gy, 0, first, chunk.batch);
+            if (gx) {
+                void* const result = part_of(gx, 0, first, chunk.batch).data;
+                onednn::conv_backward_data(chunk, gy.dtype, gradient.data, w.data, result);
+            }
+            if (!gw) return;
+            const void* const input = part_of(x, 0, first, chunk.batch).data;
+            weight_gradient(chunk, gy.dtype, input, gradient.data, accumulate || first > 0);
+            if (exact_bias) bias_gradient(chunk, gradient, accumulate || first > 0);
+        });
     }
     const Widened weights(gx ? w : View{});
     weights.load(*this);
-    for_image_chunks(spec, [&](const ConvSpec& chunk, std::int64_t first) {
+    for_image_chunks(spec, cached_images(spec), [&](const ConvSpec& chunk, std::int64_t first) {
         const Widened gradient(part_of(gy, 0, first, chunk.batch));
         gradient.load(*this);
         if (gx) {
