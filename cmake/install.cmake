@@ -1,6 +1,5 @@
-# What `cmake --install` lays down: the library with its headers, the program, the configurations, and the files that
+# What `cmake --install` lays down: the library with its headers, the program, the configurations, the documents, and the files that
 # make find_package(invar) work. Run paths are relative, so that the whole tree can be moved.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set_target_properties(invar PROPERTIES INSTALL_RPATH "$ORIGIN")
@@ -10,8 +9,11 @@ install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)
 install(EXPORT invarTargets NAMESPACE invar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 file(RELATIVE_PATH invar_lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-  set_target_properties(invar_program PROPERTIES INSTALL_RPATH "$ORIGIN/${invar_lib_from_bin}")
-  install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
+set_target_properties(invar_program PROPERTIES INSTALL_RPATH "$ORIGIN/${invar_lib_from_bin}")
+install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
+# The documents as they lie in the source tree, so that their links hold.
+install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(TARGET invar_cuda)
   # CUDA's own libraries come from the machine: beside us, where the toolkit puts them, or where LD_LIBRARY_PATH says.

@@ -1,4 +1,4 @@
-// The whole library in one include. Folders are listed in reading order; each uses only those above it.
+// The whole library in one include: all that a program calls, from every folder.
 #pragma once
 
 #include "invar/amp/autocast.h"
@@ -11,6 +11,7 @@
 #include "invar/data/loader.h"
 #include "invar/io/checkpoint.h"
 #include "invar/io/safetensors.h"
+#include "invar/kernels/devices.h"
 #include "invar/models/models.h"
 #include "invar/nn/layers.h"
 #include "invar/nn/module.h"
@@ -18,6 +19,21 @@
 #include "invar/ops/ops.h"
 #include "invar/optim/grad_scaler.h"
 #include "invar/optim/optimizer.h"
+#include "invar/report/diagnosis.h"
+#include "invar/report/html.h"
+#include "invar/report/json.h"
+#include "invar/report/markdown.h"
+#include "invar/safety/comparison.h"
+#include "invar/safety/diagnose.h"
+#include "invar/safety/first_bad.h"
+#include "invar/safety/inspect.h"
+#include "invar/safety/replay.h"
+#include "invar/safety/run_log.h"
+#include "invar/safety/statistics.h"
+#include "invar/safety/tune.h"
+#include "invar/safety/validate.h"
+#include "invar/safety/validated.h"
+#include "invar/train/bench.h"
 #include "invar/train/config.h"
 #include "invar/train/step.h"
 #include "invar/train/trainer.h"

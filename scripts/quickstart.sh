@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare machine to a verdict: installs the packages, builds a release, and validates mixed precision on
-# Fashion-MNIST. Further arguments go to `invar validate`.
+# Fashion-MNIST, on the GPU where there is one and nvcc to build for it. Further arguments go to `invar validate`.
 set -euo pipefail
 . "$(dirname "$0")/setup.sh"
 

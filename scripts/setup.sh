@@ -39,10 +39,12 @@ install_browser() {
   install_packages chromium || echo "chromium could not be installed: the tests that take screenshots will be skipped."
 }
 
+# Says whether the CUDA device is built, and for which GPUs. Asked anew each time: nvcc or a card may have come.
 configure() {
-  [ -f build/build.ninja ] || cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release >build-configure.log 2>&1 || {
-    cat build-configure.log >&2
+  local log
+  log=$(cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release 2>&1) || {
+    echo "$log" >&2
     return 1
   }
-  rm -f build-configure.log
+  grep -o 'CUDA device: .*' <<<"$log" || true
 }

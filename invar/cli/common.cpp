@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 
 #include "invar/core/error.h"
@@ -43,6 +44,14 @@ class TemporaryFolder {
     fs::path path_;
 };
 
+// A folder that is installed with the program, by its way from the program's own.
+std::optional<fs::path> beside_program(const char* way) {
+    std::error_code error;
+    const fs::path program = fs::read_symlink("/proc/self/exe", error);
+    if (error) return std::nullopt;
+    return (program.parent_path() / way).lexically_normal();
+}
+
 bool is_override(const std::string& word) {
     return word.find('=') != word.npos;
 }
@@ -57,10 +66,8 @@ ConfigSources config_sources() {
             if (!folder.empty()) add_folder(sources.config_dirs, folder);
     }
     add_folder(sources.config_dirs, "configs");
-    std::error_code error;
-    const fs::path program = fs::read_symlink("/proc/self/exe", error);
-    if (!error) add_folder(sources.config_dirs, program.parent_path().parent_path() / "share/invar/configs");
-    add_folder(sources.config_dirs, INVAR_SOURCE_CONFIGS);
+    if (const auto installed = beside_program(INVAR_CONFIGS_FROM_BIN)) add_folder(sources.config_dirs, *installed);
+    add_folder(sources.config_dirs, INVAR_SOURCE_DIR "/configs");
     return sources;
 }
 
@@ -117,6 +124,16 @@ Config ConfigArguments::load_over_text(const std::string& yaml) const {
     const fs::path file = folder / "config.yaml";
     write_file_atomically(file, yaml);
     return load_over(file);
+}
+
+std::string read_more(const std::string& document, const std::string& what_it_does) {
+    for (const auto& folder :
+         {beside_program(INVAR_DOCS_FROM_BIN), std::optional<fs::path>(INVAR_SOURCE_DIR "/docs")}) {
+        std::error_code error;
+        if (!folder || !fs::is_regular_file(*folder / document, error)) continue;
+        return fmt::format("\n{} {}.", (*folder / document).string(), what_it_does);
+    }
+    return "";
 }
 
 std::string example(const std::vector<std::string>& lines) {

@@ -35,6 +35,10 @@ struct ConfigArguments {
     Config load_over_text(const std::string& yaml) const;
 };
 
+// "\nPATH tells more." for the end of a help page, PATH being that of a document of docs/ where this program was
+// installed or built; nothing where it is not there.
+std::string read_more(const std::string& document, const std::string& what_it_does);
+
 // "Example:\n  invar train ..." for the end of a help page.
 std::string example(const std::vector<std::string>& lines);
 

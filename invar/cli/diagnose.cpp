@@ -221,7 +221,8 @@ void add_diagnose(CLI::App& app, int& exit_code) {
         example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
                  "invar diagnose runs/fashion_mnist"}) +
         "\n\nA run that broke keeps the step that did it: `invar diagnose RUN` replays that. Exits with 1 "
-        "where NaN or Inf is found, with 2 where it cannot look.\ndocs/DIAGNOSE.md tells how to read the table.");
+        "where NaN or Inf is found, with 2 where it cannot look." +
+        read_more("DIAGNOSE.md", "tells how to read the table"));
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 

@@ -217,7 +217,8 @@ void add_inspect(CLI::App& app, int&) {
         example({"invar inspect model.safetensors", "invar inspect gradients.safetensors --as fp16 --top 5",
                  "invar inspect shard-*.safetensors --as bf16,e4m3 --json"}) +
         "\n\nhead-room: doublings until the largest value overflows. scale: the power of two that would save most of "
-        "what is lost.\ndocs/INSPECT.md tells how to read the table.");
+        "what is lost." +
+        read_more("INSPECT.md", "tells how to read the table"));
     command->callback([arguments] { inspect_command(*arguments); });
 }
 

@@ -96,7 +96,8 @@ std::string amp_lines(const Setup& setup) {
     const std::string device =
         setup.device.is_cpu() ? fmt::format("{} thread{}, {}", threads(), threads() == 1 ? "" : "s", cpu_description())
                               : kernels_for(setup.device).description();
-    return text + fmt::format("      - device {}{}{}", setup.device.str(), device.empty() ? "" : ": ", device);
+    text += fmt::format("      - device {}{}{}", setup.device.str(), device.empty() ? "" : ": ", device);
+    return setup.why_on_cpu.empty() ? text : text + fmt::format("\n      - no GPU is used: {}", setup.why_on_cpu);
 }
 
 std::string run_lines(Setup& setup, const Config& config) {

@@ -130,7 +130,8 @@ void add_validate(CLI::App& app, int& exit_code) {
         "\n\nWrites report.md, report.json and report.html. Ends with 0 on PASS (one seed: difference below 1%; "
         "several: "
         "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established), 2 where something keeps it "
-        "from judging.\ndocs/VALIDATION.md tells more.");
+        "from judging." +
+        read_more("VALIDATION.md", "tells more"));
     command->callback([arguments, &exit_code] { exit_code = validate_command(*arguments); });
 }
 

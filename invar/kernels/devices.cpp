@@ -29,14 +29,20 @@ std::filesystem::path own_folder() {
     return std::filesystem::path(info.dli_fname).parent_path();
 }
 
+std::string why_not_there(const std::filesystem::path& path) {
+    constexpr std::string_view kWhyNotBuilt = INVAR_WHY_NO_CUDA;
+    if (kWhyNotBuilt.empty()) return fmt::format("{} is not there, although it was built", path.string());
+    return fmt::format("the CUDA device was not built: {}", kWhyNotBuilt);
+}
+
 // Loads and starts the CUDA library; says what is missing, or nothing where it runs. It stays loaded.
 std::string start_cuda() {
     const std::filesystem::path path = own_folder() / kCudaLibrary;
     std::error_code error;
-    if (!std::filesystem::exists(path, error)) return "this build of Invar has no CUDA support";
+    if (!std::filesystem::exists(path, error)) return why_not_there(path);
     // Asked first: CUDA's libraries are large, and a machine without a driver should not wait for them.
     void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (driver == nullptr) return "no NVIDIA driver";
+    if (driver == nullptr) return fmt::format("{} is there, but no NVIDIA driver", kCudaLibrary);
     dlclose(driver);
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
@@ -74,6 +80,10 @@ Device resolve_device(std::string_view text) {
                       "device '{}': a process uses one GPU; choose it with CUDA_VISIBLE_DEVICES={} and --device cuda",
                       text, device.index);
     return device;
+}
+
+std::string why_on_cpu(std::string_view text) {
+    return text == "auto" ? why_no_cuda() : "";
 }
 
 void register_device(Device::Kind kind, Kernels& kernels) {

@@ -17,6 +17,9 @@ Device resolve_device(std::string_view text);
 // Why there is no GPU to run on; empty where there is one.
 const std::string& why_no_cuda();
 
+// Why the device that a user means by "auto" is the CPU; empty where it is the GPU, and where a device was named.
+std::string why_on_cpu(std::string_view text);
+
 // A device's library calls this when it is loaded; the kernels must live until the process ends.
 void register_device(Device::Kind kind, Kernels& kernels);
 

@@ -98,7 +98,7 @@ Target find_bare(const std::string& key, const std::string& origin) {
         const auto found = std::find(leaves.begin(), leaves.end(), leaf);
         if (found != leaves.end()) meant = config_fields()[static_cast<std::size_t>(found - leaves.begin())].key;
     }
-    if (meant.empty()) fail<UsageError>("{}: unknown key '{}'; docs/CONFIG.md lists the keys", origin, key);
+    if (meant.empty()) fail<UsageError>("{}: unknown key '{}'; invar train --print-config shows every key", origin, key);
     fail<UsageError>("{}: unknown key '{}' (did you mean '{}'?)", origin, key, meant);
 }
 

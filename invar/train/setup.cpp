@@ -134,6 +134,7 @@ std::unique_ptr<Module> make_initial_model(const Config& config) {
 Setup::Setup(const Config& config)
     : precision(config.trainer.resolved_precision()),
       device(resolve_device(config.trainer.device)),
+      why_on_cpu(invar::why_on_cpu(config.trainer.device)),
       clip(clip_spec(config.trainer)),
       loss(config.loss),
       scaling(config.scaler),

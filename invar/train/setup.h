@@ -31,6 +31,7 @@ struct Setup {
 
     Precision precision;
     Device device;
+    std::string why_on_cpu;  // where the device was left to us and is the CPU
     std::unique_ptr<Module> model;
     std::unique_ptr<Optimizer> optimizer;
     std::unique_ptr<GradScaler> scaler;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -59,6 +60,20 @@ TEST(Tree, IsFoundWhereTheTestLooks) {
 
 TEST(Tree, EachFolderIncludesOnlyFoldersAboveIt) {
     expect_no_findings(library(), check_include_order);
+}
+
+TEST(Tree, TheUmbrellaHeaderReachesEveryFolderOfTheLibrary) {
+    std::set<std::string> folders;
+    std::string umbrella;
+    for (const Source& source : library()) {
+        if (source.path == "invar/invar.h") umbrella = source.text;
+        const std::string rest = source.path.substr(std::string("invar/").size());
+        if (const std::size_t slash = rest.find('/'); slash != rest.npos) folders.insert(rest.substr(0, slash));
+    }
+    folders.erase("cli");  // the program is not part of the library
+    EXPECT_GT(folders.size(), 10u);
+    for (const std::string& folder : folders)
+        EXPECT_NE(umbrella.find("#include \"invar/" + folder + "/"), umbrella.npos) << "invar.h lacks " << folder;
 }
 
 TEST(Tree, EveryHeaderSaysWhatItIsForAndIsIncludedOnce) {

@@ -39,6 +39,9 @@ Kernels& best_cpu_kernels() {
 }
 
 void set_threads(int count) {
+#ifdef __SANITIZE_THREAD__
+    count = 1;  // libgomp's own locks are not instrumented, so that ThreadSanitizer would report every parallel loop
+#endif
     omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
 }
 int threads() {

@@ -17,7 +17,8 @@ namespace {
 constexpr int kOut = 64, kIn = 32;                       // channels of a block
 constexpr int kPitchOut = kOut + 8, kPitchIn = kIn + 8;  // so that eight rows lie in different banks
 constexpr int kThreads = 128, kStages = 3;
-constexpr int kStageLimit = 36 << 10;  // bytes: two blocks fit on a multiprocessor
+constexpr std::size_t kStageLimit = 36 << 10;  // bytes: two blocks fit on an H200's multiprocessor
+constexpr int kMostPositions = 128;            // of a chunk
 constexpr int kSlots = 264;            // blocks that run at the same time
 constexpr int kSumRows = 8;
 
@@ -204,17 +205,19 @@ __global__ __launch_bounds__(32 * kSumRows) void add_parts(const Total weights, 
 
 // The rectangle of positions that wastes least of the 16 that a tensor core takes at a time, within shared memory.
 bool choose_chunk(Geometry& s) {
+    const std::size_t table = kMostPositions * sizeof(std::uint16_t);
+    const std::size_t stage_limit = std::min(kStageLimit, (shared_memory_limit() - table) / kStages);
     const int pieces = (s.out_w + 63) / 64;
     s.columns = (s.out_w + pieces - 1) / pieces;
     s.patch_w = (s.columns - 1) * s.stride_w + (s.k_w - 1) * s.dilation_w + 1;
     double best = 0;
     int best_rows = 0;
-    for (int rows = 1; rows <= s.out_h && rows * s.columns <= 128; ++rows) {
+    for (int rows = 1; rows <= s.out_h && rows * s.columns <= kMostPositions; ++rows) {
         s.rows = rows;
         s.positions = (rows * s.columns + 15) / 16 * 16;
         s.patch_h = (rows - 1) * s.stride_h + (s.tap_rows - 1) * s.dilation_h + 1;
         const std::int64_t places = std::int64_t(s.patch_h) * s.patch_w;
-        if (s.stage_bytes() > std::size_t(kStageLimit) || places > 65535 || places * s.patch_w >= 1 << 20) continue;
+        if (s.stage_bytes() > stage_limit || places > 65535 || places * s.patch_w >= 1 << 20) continue;
         const int bands = (s.out_h + rows - 1) / rows;
         // Rows of the patch that two chunks share are read twice.
         const double halo = double(rows * s.stride_h) / double(s.patch_h);

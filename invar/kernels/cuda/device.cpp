@@ -78,11 +78,13 @@ std::string find_problem() {
     if (status != cudaSuccess) return fmt::format("the NVIDIA driver fails ({})", cudaGetErrorString(status));
     cudaDeviceProp properties{};
     INVAR_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
-    const int capability = properties.major * 10 + properties.minor;
-    if (capability < INVAR_CUDA_MIN_ARCH)
-        return fmt::format("{} has compute capability {}.{}, and this build is for {}.{} and later", properties.name,
-                           properties.major, properties.minor, INVAR_CUDA_MIN_ARCH / 10, INVAR_CUDA_MIN_ARCH % 10);
-    return "";
+    const cudaError_t code = find_code();
+    if (code == cudaSuccess) return "";
+    std::string built;
+    for (const int number : architectures())
+        built += fmt::format("{}{}.{}", built.empty() ? "" : ", ", number / 100, number / 10 % 10);
+    return fmt::format("{} has compute capability {}.{}, and this build is for {} ({})", properties.name,
+                       properties.major, properties.minor, built, cudaGetErrorString(code));
 }
 
 }  // namespace
@@ -122,6 +124,15 @@ bool may_time_candidates() {
 void* workspace() {
     static const auto* storage = new Storage(kWorkspaceBytes, Device::cuda(), Purpose::workspace);
     return storage->data();
+}
+
+std::size_t shared_memory_limit() {
+    static const int bytes = [] {
+        int found = 0;
+        INVAR_CUDA_CHECK(cudaDeviceGetAttribute(&found, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+        return found;
+    }();
+    return std::size_t(bytes);
 }
 
 std::string description() {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "invar/core/memory.h"
@@ -60,6 +61,12 @@ float time_on_stream(F&& f) {
     return milliseconds / kRuns;
 }
 
+// The architectures that there is code for, in __CUDA_ARCH__'s numbers, and whether some of it runs on this GPU: as it
+// is, as that of an earlier card of the family, or compiled by the driver.
+std::span<const int> architectures();
+cudaError_t find_code();
+
+std::size_t shared_memory_limit();  // what a block may ask for; most on an H200, least on consumer cards
 std::string description();
 std::int64_t memory_used();  // of the whole card, by NVML; 0 where that is not there
 
