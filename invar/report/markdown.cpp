@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/report/content.h"
 #include "invar/report/text.h"
 
@@ -76,7 +77,7 @@ std::string markdown_report(const Comparison& c, const ReportContext& context) {
     if (!context.settings.empty())
         text += "Configuration of the runs, but for precision and folder:\n\n" + fenced(context.settings, "yaml");
     text.pop_back();
-    return text;
+    return printable_lines(text);
 }
 
 }  // namespace invar

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "invar/core/printable.h"
+
 namespace invar {
 
 namespace {
@@ -133,7 +135,7 @@ class Curve {
 
 std::string html_escaped(std::string_view text) {
     std::string out;
-    for (const char c : text) {
+    for (const char c : printable_lines(text)) {
         if (c == '&')
             out += "&amp;";
         else if (c == '<')
@@ -145,7 +147,7 @@ std::string html_escaped(std::string_view text) {
         else if (c == '\'')
             out += "&#39;";
         else
-            out += static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t' ? ' ' : c;
+            out += c;
     }
     return out;
 }

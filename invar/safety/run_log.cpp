@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/io/safetensors_header.h"  // Quoted
 
 namespace invar {
@@ -117,7 +118,7 @@ void add_value(Row& row, const std::string& name, const Json& value, int depth) 
         parse_number(text, number) ? row.number(name, number) : row.text(name, text);
     } else if (value.is_object() && depth < kMaxDepth) {
         for (const auto& [key, inner] : value.items())
-            add_value(row, name.empty() ? key : name + "." + key, inner, depth + 1);
+            add_value(row, name.empty() ? printable(key) : name + "." + printable(key), inner, depth + 1);
     }
 }
 
@@ -200,7 +201,7 @@ RunLog parse_csv_log(std::string_view text, const std::string& source) {
     check<IoError>(!is_blank(header), "{} line 1: empty; a CSV file of metrics begins with the names of its columns",
                    source);
     std::vector<std::string> names;
-    for (const std::string& cell : header.cells) names.emplace_back(trimmed(cell));
+    for (const std::string& cell : header.cells) names.push_back(printable(trimmed(cell)));
     for (std::size_t number = 1; at < text.size();) {
         const std::size_t first_line = line;
         const Record record = next_record(text, at, line);

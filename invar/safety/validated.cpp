@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/io/file.h"
 #include "invar/io/jsonl.h"
 
@@ -49,10 +50,7 @@ std::optional<Verdict> parse_verdict(const nlohmann::json& text) {
 std::string plain_text(const nlohmann::json& line, const char* key) {
     const auto found = line.find(key);
     if (found == line.end() || !found->is_string()) return "";
-    std::string text = found->get<std::string>().substr(0, 300);
-    for (char& c : text)
-        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
-    return text;
+    return printable(found->get<std::string>().substr(0, 300));
 }
 
 }  // namespace
