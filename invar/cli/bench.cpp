@@ -81,7 +81,7 @@ int bench(const BenchArguments& arguments) {
     if (first.graph_parts > 0)
         say(fmt::format("replayed as a CUDA graph of {} parts; each time is the mean of a stretch of steps",
                         first.graph_parts));
-    fmt::print("{}", table_of(results));
+    print(table_of(results));
     return 0;
 }
 

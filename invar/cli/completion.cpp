@@ -7,6 +7,7 @@
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
+#include "invar/cli/output.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/report/text.h"
@@ -157,11 +158,11 @@ std::string fish_script(const std::vector<const CLI::App*>& commands, const Word
 void print_script(const CLI::App& app, const std::string& shell) {
     const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
     if (shell == "bash")
-        fmt::print("{}", bash_script(commands, find_words()));
+        print(bash_script(commands, find_words()));
     else if (shell == "zsh")
-        fmt::print("{}", zsh_script(commands, find_words()));
+        print(zsh_script(commands, find_words()));
     else if (shell == "fish")
-        fmt::print("{}", fish_script(commands, find_words()));
+        print(fish_script(commands, find_words()));
     else
         fail<UsageError>("no completion for the shell '{}'; there are bash, zsh and fish", shell.substr(0, 80));
 }

@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-
-#include "invar/core/error.h"
 
 namespace invar {
 
@@ -61,11 +58,6 @@ bool is_numeric(std::string_view cell) {
                                                   cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9');
 }
 
-void write_out(std::string_view text) {
-    const bool good = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    check<IoError>(good, "cannot write to standard output; is the disk full?");
-}
-
 }  // namespace
 
 bool on_terminal() {
@@ -86,7 +78,7 @@ std::string paint(Colour colour, std::string_view text) {
     static const bool coloured = on_terminal() && !set_and_not_empty("NO_COLOR");
     if (!coloured || colour == Colour::plain) return std::string(text);
     constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "36"};
-    return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<int>(colour)], text);
+    return fmt::format("{0}{1}m{2}{0}0m", colour_mark(), kCodes[static_cast<int>(colour)], text);
 }
 
 std::string human_seconds(double seconds) {
@@ -122,6 +114,12 @@ std::string human_rate(double per_second) {
     if (per_second < 9999.5) return fmt::format("{:.0f}", per_second);
     if (per_second < 999.95e3) return fmt::format("{:.1f}k", per_second / 1e3);
     return fmt::format("{:.1f}M", per_second / 1e6);
+}
+
+void Table::row(std::vector<std::string> cells) {
+    for (std::string& cell : cells)
+        for (std::size_t at = 0; (at = cell.find('\n', at)) != cell.npos;) cell.replace(at, 1, "\\n");
+    rows_.push_back(std::move(cells));
 }
 
 std::vector<std::size_t> Table::widths() const {
@@ -176,15 +174,6 @@ std::string Table::text(std::string_view indent) const {
     return text;
 }
 
-void say(std::string_view line) {
-    write_out(fmt::format("{}\n", line));
-}
-
-void warn(std::string_view line) {
-    std::fflush(stdout);
-    fmt::print(stderr, "invar: {}\n", line);
-}
-
 bool LiveLine::due() const {
     return on_terminal() && now() - drawn_at_ >= kRedrawSeconds;
 }
@@ -200,7 +189,7 @@ void LiveLine::show(const std::vector<std::string>& parts) {
         line += (line.empty() ? "" : "  ") + part;
         used += more;
     }
-    write_out("\r" + line + "\x1b[K");
+    print_between("\r", line, "\x1b[K");
     shown_ = true;
     drawn_at_ = now();
 }
@@ -208,9 +197,7 @@ void LiveLine::show(const std::vector<std::string>& parts) {
 void LiveLine::clear() {
     if (!shown_) return;
     shown_ = false;
-    // Also runs while an error is on its way up: a terminal that went away is not worth a second one.
-    std::fputs("\r\x1b[K", stdout);
-    std::fflush(stdout);
+    print_between("\r", "", "\x1b[K");
 }
 
 void LiveLine::above(std::string_view line) {

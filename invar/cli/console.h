@@ -1,11 +1,13 @@
-// What the commands print with: numbers people can read, tables that line up, and one line that is redrawn in place.
-// Colour and redrawing are for terminals alone; a pipe gets plain lines.
+// How what the commands print looks: numbers people can read, tables that line up, and one line that is redrawn in
+// place. Colour and redrawing are for terminals alone; a pipe gets plain lines.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "invar/cli/output.h"
 
 namespace invar {
 
@@ -25,11 +27,11 @@ std::string loss_text(double loss);         // six decimals, or what is left of 
 std::string human_rate(double per_second);  // "987", "12.3k"
 
 // Columns padded to their widest cell. The first one and columns of words are flush left, columns of numbers flush
-// right, also where some are missing.
+// right, also where some are missing. A newline in a cell is escaped.
 class Table {
   public:
     explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}
-    void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+    void row(std::vector<std::string> cells);
     std::string text(std::string_view indent = "") const;
     // Without the columns that a narrow terminal has no room for; `dispensable` are headers, the least telling first.
     // A pipe gets all.
@@ -41,11 +43,6 @@ class Table {
     std::vector<std::string> header_;
     std::vector<std::vector<std::string>> rows_;
 };
-
-// A line at once to standard output, so that whoever reads a pipe sees it when it happens.
-void say(std::string_view line);
-// A note on standard error that does not stop anything.
-void warn(std::string_view line);
 
 // The line that is redrawn in place, at most ten times a second. Does nothing when not on a terminal.
 class LiveLine {

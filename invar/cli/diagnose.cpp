@@ -53,7 +53,7 @@ void print_updates(const Diagnosis& d) {
     if (updates == 0) return;
     say(fmt::format("weights kept in {} alone would lose {:.2f}% of their updates to rounding; FP32 masters lose none",
                     name_of(d.format), 100.0 * double(lost) / double(updates)));
-    if (lost > 0) fmt::print("{}", table.fitted("  ", {"updates"}));
+    if (lost > 0) print(table.fitted("  ", {"updates"}));
 }
 
 void print_diagnosis(const Diagnosis& d, const std::string& name) {
@@ -62,7 +62,7 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     Table table({"module", "direction", "largest", "smallest", "overflow", "subnormal", "vanish", "head-room"});
     for (const PassageRow& r : passage_rows(d))
         table.row({r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room});
-    fmt::print("{}", table.fitted("  ", {"smallest", "subnormal", "largest"}));
+    print(table.fitted("  ", {"smallest", "subnormal", "largest"}));
     say("");
     say(scale_sentence(d));
     if (d.scale_drops > 0)

@@ -11,6 +11,7 @@
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/io/jsonl.h"
 #include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/report/text.h"
@@ -45,10 +46,11 @@ std::string power(int exponent) {
 // A long name keeps its end, which tells tensors apart.
 std::string short_name(const std::string& name) {
     constexpr std::size_t kMost = 44;
-    std::string plain = name;
-    for (char& c : plain)
-        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
-    return plain.size() <= kMost ? plain : "..." + plain.substr(plain.size() - kMost + 3);
+    std::string shown = printable(name);
+    if (shown.size() <= kMost) return shown;
+    std::size_t begin = shown.size() - kMost + 3;
+    while (begin < shown.size() && (static_cast<unsigned char>(shown[begin]) & 0xc0) == 0x80) ++begin;
+    return "..." + shown.substr(begin);
 }
 
 struct Row {
@@ -91,7 +93,7 @@ void print_format(const Inspection& inspection, std::size_t format, int top) {
     for (std::size_t i = 0; i < shown; ++i) add(*rows[i].tensor, rows[i].fate, false);
     add(inspection.total, fate_of(inspection.total.tally, format, dtype), true);
     say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
-    fmt::print("{}", table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest",
+    print(table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest",
                                          "head-room"}));
     if (shown < rows.size()) say(fmt::format("  {} more tensors are no worse; --top 0 shows all", rows.size() - shown));
     say("");

@@ -1,14 +1,18 @@
 // The program `invar`: parses the command line, runs one command, and turns errors into one line and an exit code:
-// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict, 130 interrupted. Commands that say
-// something by 1 (FAIL, or NaN found) end with 2 on trouble of any kind, as diff does.
+// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict, 128 + the signal that interrupted it.
+// Commands that say something by 1 (FAIL, or NaN found) end with 2 on trouble of any kind, as diff does.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdio>
+#include <cerrno>
+#include <filesystem>
 #include <new>
+#include <sstream>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
+#include "invar/cli/output.h"
+#include "invar/cli/signals.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
 
@@ -27,13 +31,6 @@ class HelpPages : public CLI::Formatter {
         return fmt::format("  {}\n      {}\n", option->get_option_text(), option->get_description());
     }
 };
-
-std::string one_line(std::string text) {
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    for (char& c : text)
-        if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-    return text;
-}
 
 std::vector<std::string> command_names(const CLI::App& app) {
     std::vector<std::string> names;
@@ -54,6 +51,20 @@ void check_command(const CLI::App& app, int argc, char** argv) {
     }
 }
 
+// What the parser found wrong with an option, in words of our own.
+std::string fault_of(const CLI::App& command, const CLI::ParseError& error) {
+    const std::string text = error.what();
+    for (const CLI::Option* option : command.get_options()) {
+        if (text.find(option->get_name()) == text.npos) continue;
+        if (error.get_name() == "RequiredError")
+            return fmt::format("{} is missing ({})", option->get_name(), option->get_option_text());
+        if (error.get_name() == "ArgumentMismatch") return option->get_name() + " needs a value";
+        return fmt::format("{} {}: it does not take such a value", option->get_name(),
+                           fmt::join(option->results(), " "));
+    }
+    return "this command line cannot be understood";
+}
+
 // What the parser found wrong, with the nearest option where one was not known.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     const CLI::App* where = &app;
@@ -67,7 +78,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
         const std::string flag = word.substr(0, word.find('='));
         return fmt::format("unknown option '{}'{}; see {}", flag.substr(0, 80), did_you_mean(flag, known), help);
     }
-    return fmt::format("{}; see {}", one_line(error.what()), help);
+    return fmt::format("{}; see {}", fault_of(*where, error), help);
 }
 
 // The exit code of a command that an error stopped.
@@ -77,10 +88,24 @@ int trouble(const CLI::App& app) {
     return 1;
 }
 
-int report(int code, const std::string& message) {
-    std::fflush(stdout);
-    fmt::print(stderr, "invar: error: {}\n", one_line(message));
+// The command that was asked for; "" where there is none.
+std::string command_of(const CLI::App& app) {
+    const std::vector<CLI::App*> chosen = app.get_subcommands();
+    return chosen.empty() ? "" : chosen.front()->get_name();
+}
+
+int report(int code, std::string message) {
+    message.erase(message.find_last_not_of('\n') + 1);
+    warn("error: " + message);
     return code;
+}
+
+// What a command printed may be all there is of its result; then losing it is an error. Runs and validations keep
+// theirs in files, and a reader who closed the pipe had enough.
+int after_output(const CLI::App& app, int code) {
+    const std::string command = command_of(app);
+    if (output_error() == 0 || output_error() == EPIPE || command == "train" || command == "validate") return code;
+    return report(trouble(app), "cannot write to standard output: " + output_error_text());
 }
 
 int run(int argc, char** argv) {
@@ -101,25 +126,36 @@ int run(int argc, char** argv) {
     try {
         check_command(app, argc, argv);
         app.parse(argc, argv);
-        if (app.get_subcommands().empty()) fmt::print("{}", app.help());
+        if (app.get_subcommands().empty()) print(app.help());
     } catch (const CLI::Success& success) {  // --help and --version
-        return app.exit(success);
+        std::ostringstream text;
+        exit_code = app.exit(success, text, text);
+        print(text.str());
     } catch (const CLI::ParseError& error) {
         return report(2, explain(app, error));
     } catch (const UsageError& error) {
         return report(2, error.what());
     } catch (const std::bad_alloc&) {
-        return report(trouble(app), "out of memory; a smaller data.batch_size needs less");
-    } catch (const std::exception& error) {
+        return report(trouble(app), fmt::format("out of memory: the system has no more for `invar {}`; end other "
+                                                "programs, or ask less of it",
+                                                command_of(app)));
+    } catch (const std::filesystem::filesystem_error& error) {
+        return report(trouble(app), fmt::format("cannot use {}: {}; check the path and its permissions",
+                                                error.path1().string(), error.code().message()));
+    } catch (const Error& error) {
         return report(trouble(app), error.what());
+    } catch (const std::exception& error) {
+        return report(trouble(app),
+                      fmt::format("a failure that nobody thought of, which is a fault of Invar's: {}", error.what()));
     }
-    if (std::fflush(stdout) != 0) return report(trouble(app), "cannot write to standard output; is the disk full?");
-    return exit_code;
+    return after_output(app, exit_code);
 }
 
 }  // namespace
 }  // namespace invar
 
 int main(int argc, char** argv) {
+    invar::occupy_standard_descriptors();
+    invar::let_writes_fail();
     return invar::run(argc, argv);
 }

@@ -55,7 +55,7 @@ void list_ops(const OpsArguments& arguments) {
         else
             table.row({op.name, std::string(name_of(op.cast)), std::string(meaning(op.cast))});
     }
-    if (!arguments.json) fmt::print("{}", table.text());
+    if (!arguments.json) print(table.text());
 }
 
 }  // namespace

@@ -1,43 +1,13 @@
 #include "invar/cli/progress.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "invar/cli/signals.h"
+
 namespace invar {
-
-namespace {
-
-volatile sig_atomic_t signalled = 0;
-void on_signal(int) {
-    signalled = 1;
-    // From here on a signal does what it does by itself.
-    ::signal(SIGINT, SIG_DFL);
-    ::signal(SIGTERM, SIG_DFL);
-    Trainer::request_stop();
-}
-
-}  // namespace
-
-StopOnSignal::StopOnSignal() {
-    signalled = 0;
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;  // files are still being read and written
-    ::sigaction(SIGINT, &action, nullptr);
-    ::sigaction(SIGTERM, &action, nullptr);
-}
-
-StopOnSignal::~StopOnSignal() {
-    ::signal(SIGINT, SIG_DFL);
-    ::signal(SIGTERM, SIG_DFL);
-}
-
-bool StopOnSignal::requested() {
-    return signalled != 0;
-}
 
 void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress& progress) {
     scaled_ = setup.scaler->enabled();
@@ -48,7 +18,7 @@ void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress&
     step_seconds_ = 0.0;
     before_ = Clock::now();
     // A signal that came while the data were read.
-    if (StopOnSignal::requested()) Trainer::request_stop();
+    if (StopOnSignal::requested()) Trainer::request_stop(StopOnSignal::name());
     draw(progress.step, setup.total_steps);
 }
 
@@ -61,7 +31,8 @@ void ProgressLine::ticked(const Progress& progress, std::int64_t total_steps) {
     step_seconds_ += weight * (taken - step_seconds_);
     if (StopOnSignal::requested() && !told_stop_) {
         told_stop_ = true;
-        noted("stopping: saving a checkpoint first (once more to quit at once)");
+        noted(fmt::format("{}: saving a checkpoint, then stopping (a second Ctrl-C or SIGTERM quits at once)",
+                          StopOnSignal::name()));
     }
     if (line_.due()) draw(progress.step, total_steps);
 }
@@ -88,6 +59,10 @@ void ProgressLine::draw(std::int64_t step, std::int64_t total) {
 void ProgressLine::lasting(std::string_view line) {
     if (quiet_) return;
     line_.above(label_.empty() ? std::string(line) : fmt::format("{}  {}", label_, line));
+    if (output_error() == 0 || told_lost_) return;
+    told_lost_ = true;
+    warn(fmt::format("warning: standard output is lost ({}); the run goes on, its metrics.jsonl keeps what it logs",
+                     output_error_text()));
 }
 
 void ProgressLine::stepped(const StepMetrics& m) {

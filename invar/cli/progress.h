@@ -1,5 +1,5 @@
 // ProgressLine: a run as it is seen on a terminal (one live line, lasting lines above it) or through a pipe (a line a
-// logged step). Also turns Ctrl-C and SIGTERM into a stop that can be resumed.
+// logged step).
 #pragma once
 
 #include <chrono>
@@ -37,23 +37,11 @@ class ProgressLine : public Observer {
     std::int64_t samples_per_step_ = 0;
     std::int64_t steps_per_epoch_ = 0;
     std::optional<StepMetrics> last_;
-    bool told_stop_ = false;
+    bool told_stop_ = false, told_lost_ = false;
     // Speed is of the recent steps, so that the first, slow one does not count for long.
     Clock::time_point before_;
     double step_seconds_ = 0.0;  // a moving mean; 0 before the second step
     std::int64_t ticks_ = 0;
-};
-
-inline constexpr int kInterrupted = 130;  // the exit code, as shells have it for a program ended by Ctrl-C
-
-// While it lives, the first SIGINT or SIGTERM asks the run to save and stop; the second one kills as usual.
-class StopOnSignal {
-  public:
-    StopOnSignal();
-    ~StopOnSignal();
-    StopOnSignal(const StopOnSignal&) = delete;
-    StopOnSignal& operator=(const StopOnSignal&) = delete;
-    static bool requested();
 };
 
 }  // namespace invar

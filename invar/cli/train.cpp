@@ -6,6 +6,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/progress.h"
+#include "invar/cli/signals.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
@@ -88,7 +89,7 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
 int train(TrainArguments& arguments) {
     const Config config = resolve(arguments);
     if (arguments.print_config) {
-        fmt::print("{}", to_yaml(config));
+        print(to_yaml(config));
         return 0;
     }
     const std::string warning = check_validated(arguments, config);
@@ -110,8 +111,9 @@ int train(TrainArguments& arguments) {
     if (quiet) {
         say(folder);
     } else {
-        say(finished ? paint(Colour::bold, "finished") : paint(Colour::yellow, "interrupted"));
-        fmt::print("{}", summary_table(summary, trainer.setup().scaler->enabled()));
+        say(finished ? paint(Colour::bold, "finished")
+                     : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
+        print(summary_table(summary, trainer.setup().scaler->enabled()));
         say(fmt::format("run folder: {}", folder));
         if (finished && summary.samples_per_s == 0)
             say("there was nothing left to train; a larger trainer.max_epochs goes on");
@@ -123,8 +125,9 @@ int train(TrainArguments& arguments) {
         return 1;
     }
     if (finished) return 0;
-    warn(fmt::format("interrupted at step {}; go on with: invar train --resume {}", summary.steps, shell_word(folder)));
-    return kInterrupted;
+    warn(fmt::format("interrupted by {} at step {}; go on with: invar train --resume {}", StopOnSignal::name(),
+                     summary.steps, shell_word(folder)));
+    return StopOnSignal::exit_code();
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ int tune_command(const TuneArguments& a) {
     Table errors({"", "error", "cosine", "worst", "in"});
     add_error(errors, options.candidate.name(), tuning.before);
     if (!tuning.modules.empty()) add_error(errors, "tuned", tuning.after);
-    fmt::print("{}\n", errors.text("  "));
+    say(errors.text("  "));
     if (!tuning.met) {
         say(paint(Colour::red,
                   "no set of modules meets the target, not even all of them; try --as bf16, or `invar "
@@ -129,13 +129,13 @@ int tune_command(const TuneArguments& a) {
     if (tuning.modules.empty())
         say(paint(Colour::green, "the target holds as it is: no module needs FP32"));
     else
-        fmt::print("{}\n", tuning.yaml());
+        say(tuning.yaml());
     if (!measured.empty()) {
         Table table({"", "ms/step", "samples/s", "peak memory"});
         for (const auto& [name, r] : measured)
             table.row({name, fmt::format("{:.2f}", r.ms_per_step), human_rate(r.samples_per_s),
                        human_bytes(double(r.memory.peak_total))});
-        fmt::print("{}\n", table.text("  "));
+        say(table.text("  "));
     }
     return validate_tuned(given, a, options.candidate, tuning);
 }

@@ -9,6 +9,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/progress.h"
+#include "invar/cli/signals.h"
 #include "invar/cli/start_up.h"
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
@@ -84,7 +85,7 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
         if (!StopOnSignal::requested()) throw;
         progress.finish();
         warn(error.what());
-        return kInterrupted;
+        return StopOnSignal::exit_code();
     }
     progress.finish();
     const ReportFiles files =

@@ -125,7 +125,7 @@ int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonL
                 .add("report_json", files.json.string());
         say(more.text());
     } else {
-        fmt::print("{}\n", table_of(c));
+        say(table_of(c));
         say(fmt::format("{}: {}", paint(colour_of(c.verdict), name_of(c.verdict)), c.reason));
         if (!files.markdown.empty()) say(fmt::format("report: {} (also .json, .html)", files.markdown.string()));
     }

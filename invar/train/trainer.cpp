@@ -122,6 +122,7 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.all_finite =
         summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
+    if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
     if (!failure.empty()) line.add("failure", failure);
     folder_->write_summary(line);
     folder_->flush();

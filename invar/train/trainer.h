@@ -65,8 +65,12 @@ class Trainer {
     // resume: a run folder to go on with from its newest whole checkpoint.
     explicit Trainer(Config config, std::optional<std::filesystem::path> resume = {});
     RunSummary run(Observer& observer);
-    // May be called from a signal handler: the run saves a checkpoint after the step at hand and stops.
-    static void request_stop() { stop_requested_ = true; }
+    // May be called from a signal handler: the run saves a checkpoint after the step at hand and stops. What asked for
+    // it stands in the summary; the text must last.
+    static void request_stop(const char* by = "request") {
+        stopped_by_ = by;
+        stop_requested_ = true;
+    }
     Setup& setup() { return setup_; }
 
     // The step that showed that the run has become unstable, and how things stood before it. The weights still do,
@@ -146,6 +150,7 @@ class Trainer {
     double logged_at_ = 0.0;
     std::int64_t samples_ = 0;
     static inline std::atomic<bool> stop_requested_ = false;
+    static inline std::atomic<const char*> stopped_by_ = "";
 };
 
 }  // namespace invar

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,26 @@ class CliTest : public ::testing::Test {
         }
         return child;
     }
+    // A script for bash, in which `invar` is the program. What may hang it should run under `timeout`.
+    Result shell(const std::string& script) const {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            if (::chdir(folder_.c_str()) != 0) ::_exit(99);
+            ::setenv("XDG_STATE_HOME", (folder_ / ".state").c_str(), 1);
+            ::setenv("PATH", (std::string(INVAR_BINARY_DIR "/bin:") + std::getenv("PATH")).c_str(), 1);
+            if (::freopen(".out", "w", stdout) == nullptr || ::freopen(".err", "w", stderr) == nullptr) ::_exit(99);
+            prepare();
+            ::execlp("bash", "bash", "-c", script.c_str(), nullptr);
+            ::_exit(98);
+        }
+        return finish(child);
+    }
+    // The words of small() for a script.
+    static std::string small_words(const Words& more = {}) {
+        std::string text;
+        for (const std::string& word : small(more, {})) text += " '" + word + "'";
+        return text;
+    }
     Result finish(pid_t child, const std::string& in = "") const {
         int status = 0;
         ::waitpid(child, &status, 0);
@@ -128,9 +149,14 @@ class CliTest : public ::testing::Test {
     std::filesystem::path folder_;
 
   private:
-    [[noreturn]] static void execute(Words words) {
+    // As a user's shell starts it, whatever the test itself was started by.
+    static void prepare() {
         ::unsetenv("INVAR_CONFIG_DIR");
         ::unsetenv("NO_COLOR");
+        for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) ::signal(number, SIG_DFL);
+    }
+    [[noreturn]] static void execute(Words words) {
+        prepare();
         std::string program = INVAR_BINARY_DIR "/bin/invar";
         std::vector<char*> argv = {program.data()};
         for (std::string& word : words) argv.push_back(word.data());

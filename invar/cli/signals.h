@@ -1,0 +1,23 @@
+// Signals as people expect them: Ctrl-C, SIGTERM (kill, Slurm, systemd) and SIGHUP (the terminal went away) ask a run
+// to save and stop; what was ignored when we were started, as nohup has it, stays ignored.
+#pragma once
+
+namespace invar {
+
+// Call this once at the start: a reader that leaves and a limit on file sizes (`ulimit -f`) become errors of the write
+// that met them, with a message, where by default they kill.
+void let_writes_fail();
+
+// While it lives, the first signal asks the run to save and stop; a second SIGINT or SIGTERM kills as usual.
+class StopOnSignal {
+  public:
+    StopOnSignal();
+    ~StopOnSignal();
+    StopOnSignal(const StopOnSignal&) = delete;
+    StopOnSignal& operator=(const StopOnSignal&) = delete;
+    static bool requested();
+    static const char* name();  // "SIGTERM"; only where one came
+    static int exit_code();     // 128 + its number, as shells have it: 130 after Ctrl-C
+};
+
+}  // namespace invar
