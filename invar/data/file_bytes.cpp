@@ -44,12 +44,7 @@ std::optional<std::filesystem::path> find_in(const std::filesystem::path& folder
 }  // namespace
 
 std::string read_data_file(const std::filesystem::path& path) {
-    std::error_code error;
-    const std::uintmax_t size = std::filesystem::file_size(path, error);
-    check<IoError>(!error, "{}: cannot be read: {}", path.string(), error.message());
-    check<IoError>(size <= kMaxDataBytes, "{}: {} bytes, more than the {} a data file may hold", path.string(), size,
-                   kMaxDataBytes);
-    return read_file(path);
+    return read_file(path, kMaxDataBytes);
 }
 
 bool is_gzip(std::span<const std::uint8_t> bytes) {

@@ -35,6 +35,8 @@ const char* advice_for(int error) {
         case ENOTDIR:
         case ELOOP:
             return "check the path";
+        case ENXIO:
+            return "that is a socket or a pipe; name an ordinary file";
         case EISDIR:
             return "that is a folder; name a file";
         case EMFILE:
@@ -47,6 +49,19 @@ const char* advice_for(int error) {
     }
 }
 
+const char* kind_of(mode_t mode) {
+    return S_ISFIFO(mode)   ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+           : S_ISCHR(mode)  ? "a device"
+           : S_ISBLK(mode)  ? "a disk"
+                            : "something else";
+}
+
+// Whether it names a descriptor of this process and not a place on a disk.
+bool names_descriptor(const std::string& path) {
+    return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
+}
+
 }  // namespace
 
 void fail_with_errno(std::string_view what, const std::filesystem::path& path, int error) {
@@ -55,11 +70,29 @@ void fail_with_errno(std::string_view what, const std::filesystem::path& path, i
 }
 
 Descriptor Descriptor::open(const std::filesystem::path& path, int flags, std::string_view what) {
+    return open(path, flags, what, false);
+}
+
+Descriptor Descriptor::open_stream(const std::filesystem::path& path) {
+    return open(path, O_RDONLY, "read", names_descriptor(path.string()));
+}
+
+Descriptor Descriptor::open(const std::filesystem::path& path, int flags, std::string_view what, bool pipes) {
     int fd;
-    do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    do fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) fail_with_errno(what, path, errno);
-    return Descriptor(fd, path);
+    Descriptor file(fd, path);
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) fail_with_errno("look at", path, errno);
+    if (S_ISDIR(status.st_mode) && (flags & O_DIRECTORY) == 0) fail_with_errno(what, path, EISDIR);
+    if (pipes && S_ISFIFO(status.st_mode)) {
+        (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);  // whoever writes into it may take his time
+        return file;
+    }
+    check<IoError>(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode), "cannot {} {}: it is {}; name an ordinary file",
+                   what, path.string(), kind_of(status.st_mode));
+    return file;
 }
 
 Descriptor::Descriptor(Descriptor&& other) noexcept
@@ -78,7 +111,6 @@ Descriptor::~Descriptor() {
 std::uint64_t Descriptor::size() const {
     struct stat status {};
     if (::fstat(fd_, &status) != 0) fail_with_errno("look at", path_, errno);
-    if (S_ISDIR(status.st_mode)) fail_with_errno("read", path_, EISDIR);
     return static_cast<std::uint64_t>(status.st_size);
 }
 

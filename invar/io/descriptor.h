@@ -11,7 +11,12 @@ namespace invar {
 
 class Descriptor {
   public:
+    // An ordinary file, or a folder where the flags ask for one. All else (a pipe, a socket, a device) is refused at
+    // once, where opening or reading it might wait for ever. `what` is the verb of the message.
     static Descriptor open(const std::filesystem::path& path, int flags, std::string_view what);
+    // The same to read from front to back: also a pipe that this process was handed, /dev/stdin or the /dev/fd/63 of a
+    // shell's <(...), which has somebody at its other end.
+    static Descriptor open_stream(const std::filesystem::path& path);
     Descriptor(Descriptor&& other) noexcept;
     Descriptor& operator=(Descriptor&& other) noexcept;
     ~Descriptor();
@@ -27,6 +32,7 @@ class Descriptor {
 
   private:
     Descriptor(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+    static Descriptor open(const std::filesystem::path& path, int flags, std::string_view what, bool pipes);
     int fd_ = -1;
     std::filesystem::path path_;
 };

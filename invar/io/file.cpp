@@ -66,8 +66,13 @@ class Temporary {
 
 }  // namespace
 
-std::string read_file(const fs::path& path) {
-    const Descriptor file = Descriptor::open(path, O_RDONLY, "read");
+std::string read_file(const fs::path& path, std::uint64_t most) {
+    const Descriptor file = Descriptor::open_stream(path);
+    const auto check_size = [&](std::uint64_t bytes) {
+        check<IoError>(bytes <= most, "cannot read {}: it holds more than the {} bytes that such a file may have",
+                       path.string(), most);
+    };
+    check_size(file.size());
     std::string content;
     // Files under /proc and pipes have no size to trust, hence reading to the end.
     content.reserve(file.size() + 1);
@@ -78,6 +83,7 @@ std::string read_file(const fs::path& path) {
         if (got < 0) fail_with_errno("read", path, errno);
         if (got == 0) return content;
         content.append(buffer, static_cast<std::size_t>(got));
+        check_size(content.size());
     }
 }
 
@@ -104,7 +110,7 @@ void sweep_temporaries(const fs::path& folder) {
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
         const std::string name = entry->path().filename().string();
         if (!name.starts_with('.') || !name.ends_with(kTemporarySuffix)) continue;
-        const int fd = ::open(entry->path().c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+        const int fd = ::open(entry->path().c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0) continue;
         const bool abandoned = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
         if (abandoned) ::unlink(entry->path().c_str());

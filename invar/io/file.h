@@ -12,7 +12,8 @@
 
 namespace invar {
 
-std::string read_file(const std::filesystem::path& path);
+// A file that holds more than `most` bytes is an error.
+std::string read_file(const std::filesystem::path& path, std::uint64_t most = std::uint64_t(1) << 40);
 
 // Writes a temporary beside `path`, syncs it, renames it over `path` and syncs the folder: readers see the old file or
 // the new one, never a part. On failure the temporary is gone and the old file untouched.

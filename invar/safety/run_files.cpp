@@ -84,11 +84,7 @@ std::optional<std::int64_t> seed_in(const std::string& path) {
 }
 
 std::string read_log(const fs::path& file) {
-    std::error_code error;
-    const std::uintmax_t size = fs::file_size(file, error);
-    check<IoError>(error || size <= kMaxLogBytes, "{}: {} bytes; a log of metrics may have {}", file.string(), size,
-                   kMaxLogBytes);
-    return read_file(file);
+    return read_file(file, kMaxLogBytes);
 }
 
 // The top-level `seed:` of a YAML file, as Lightning's hparams.yaml has it.

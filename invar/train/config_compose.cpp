@@ -2,11 +2,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
+#include "invar/io/file.h"
 #include "invar/train/config_table.h"
 
 namespace invar {
@@ -18,15 +18,11 @@ constexpr const char* kCommandLine = "command line";
 constexpr int kMaxDefaultsDepth = 8;
 
 std::string read_config_file(const fs::path& path) {
-    std::error_code error;
-    check<UsageError>(!fs::is_directory(path, error), "{}: is a folder, not a configuration file", path.string());
-    std::ifstream file(path, std::ios::binary);
-    check<UsageError>(file.good(), "{}: cannot be read; check that it exists and its permissions", path.string());
-    std::string text(kMaxConfigBytes + 1, '\0');  // one byte more than allowed, so that larger files show
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    check<UsageError>(!file.bad(), "{}: reading failed", path.string());
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    return text;
+    try {
+        return read_file(path, kMaxConfigBytes);
+    } catch (const IoError& error) {
+        throw UsageError(error.what());
+    }
 }
 
 // A line of a `defaults:` list: the file itself, a file of the same group, or a choice for a group.

@@ -337,7 +337,7 @@ TEST(Config, RefusesUnknownChoicesWithTheNearestAndTheList) {
     EXPECT_TRUE(says(refusal([] { load_config("fashion_mist", {}, kShipped); }),
                      {"experiment 'fashion_mist'", "did you mean 'fashion_mnist'?"}));
     EXPECT_TRUE(says(refusal([] { load_config("x", {}, ConfigSources{}); }), {"no experiment 'x'"}));
-    EXPECT_TRUE(says(refusal([] { load_config("missing.yaml", {}, kShipped); }), {"missing.yaml", "cannot be read"}));
+    EXPECT_TRUE(says(refusal([] { load_config("missing.yaml", {}, kShipped); }), {"missing.yaml", "cannot read"}));
     EXPECT_TRUE(says(refusal([] { load_config("/tmp/", {}, kShipped); }), {"/tmp/", "folder"}));
     EXPECT_TRUE(says(refusal_of("trainer=../model/mlp"), {"no trainer"}));
     EXPECT_TRUE(says(refusal_of_yaml("trainer: fp16_safe"), {"my.yaml:1", "section"}));
