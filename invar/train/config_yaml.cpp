@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 
 namespace invar {
 namespace {
@@ -117,22 +118,42 @@ int line_of(std::string_view text, std::size_t position) {
     return 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(position), '\n'));
 }
 
-// How many bytes the UTF-8 character at the front takes; 0 when it is none, or a control character.
+// How many bytes the UTF-8 character at the front takes; 0 when it is none, or a control character. Marks of writing
+// from right to left are part of some languages, and harmless where nothing is printed.
 std::size_t character_length(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char first = byte(0);
-    if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\t' || first == '\n' || first == '\r';
-    const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-    std::uint32_t code = first & (0x7fu >> length);
-    for (std::size_t i = 1; i < length; ++i) {
-        if ((byte(i) & 0xc0) != 0x80) return 0;
-        code = code << 6 | (byte(i) & 0x3fu);
-    }
-    const bool overlong = code < (length == 4 ? 0x10000u : length == 3 ? 0x800u : 0x80u);
-    const bool surrogate = code >= 0xd800 && code < 0xe000;
-    const bool control = code < 0xa0 || code == 0x2028 || code == 0x2029 || code == 0xfeff;
-    return overlong || surrogate || control || code > 0x10ffff ? 0 : length;
+    const Character c = first_character(text);
+    const bool control =
+        c.code < 0x20 || (c.code >= 0x7f && c.code < 0xa0) || c.code == 0x2028 || c.code == 0x2029 || c.code == 0xfeff;
+    return control && c.code != '\t' && c.code != '\n' && c.code != '\r' ? 0 : c.bytes;
+}
+
+// What the parser missed, in words of our own; it names some forty faults, of which people make these.
+const char* expected_instead_of(const std::string& fault) {
+    using namespace YAML::ErrorMsg;
+    constexpr std::pair<const char*, const char*> kWords[] = {
+        {END_OF_MAP_FLOW, "a closing }"},
+        {END_OF_SEQ_FLOW, "a closing ]"},
+        {FLOW_END, "no closing bracket, since none is open,"},
+        {EOF_IN_SCALAR, "a closing quote"},
+        {TAB_IN_INDENTATION, "spaces at the beginning of the line instead of a tab"},
+        {MAP_VALUE, "one `key: value` a line; quote a text that holds a colon"},
+        {MAP_KEY, "a key without '?'"},
+        {BLOCK_ENTRY, "no '-' behind a key; begin the list on the next line"},
+        {END_OF_MAP, "`key: value`, as far to the right as its neighbours"},
+        {END_OF_SEQ, "`- entry`, as far to the right as its neighbours"},
+        {UNKNOWN_ANCHOR, "an anchor (&name) before its alias (*name)"},
+    };
+    for (const auto& [known, words] : kWords)
+        if (fault == known) return words;
+    return "`key: value`; check brackets, quotes and indentation";
+}
+
+// What stands at a place, in quotes.
+std::string text_at(std::string_view text, const YAML::Mark& mark) {
+    const auto begin = static_cast<std::size_t>(std::max(mark.pos, 0));
+    if (begin >= text.size()) return "the end of the file";
+    const std::string_view rest = text.substr(begin, std::min<std::size_t>(text.find('\n', begin) - begin, 40));
+    return rest.empty() ? "the end of the line" : fmt::format("'{}'", rest);
 }
 
 }  // namespace
@@ -167,8 +188,10 @@ YamlNode parse_yaml(std::string_view text, const std::string& origin) {
         check<UsageError>(!parser.HandleNextDocument(rest), "{}: holds more than one YAML document; keep one", origin);
         return root;
     } catch (const YAML::Exception& error) {
-        if (error.mark.is_null()) fail<UsageError>("{}: not YAML: {}", origin, error.msg);
-        fail<UsageError>("{}:{}: not YAML: {}", origin, error.mark.line + 1, error.msg);
+        const char* expected = expected_instead_of(error.msg);
+        if (error.mark.is_null()) fail<UsageError>("{}: not YAML: expected {}", origin, expected);
+        fail<UsageError>("{}:{}:{}: not YAML: expected {}, found {}", origin, error.mark.line + 1,
+                         error.mark.column + 1, expected, text_at(text, error.mark));
     }
 }
 

@@ -18,10 +18,16 @@ void drop_lines_after(const fs::path& path, std::int64_t step) {
     if (!fs::exists(path)) return;
     std::istringstream lines(read_file(path));
     std::string kept;
+    std::size_t number = 0;
     for (std::string text; std::getline(lines, text);) {
+        ++number;
         const nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
         if (!line.is_object()) continue;  // torn when the run was killed
-        const std::int64_t at = line.value("step", std::int64_t(0));
+        const nlohmann::json found = line.value("step", nlohmann::json(0));
+        check<IoError>(found.is_number_integer(),
+                       "{}:{}: \"step\" is {}, expected a whole number; mend or delete the line", path.string(), number,
+                       found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+        const auto at = found.get<std::int64_t>();
         if (at < step || (at == step && !line.contains("val_loss") && !line.contains("recovery"))) kept += text + "\n";
     }
     write_file_atomically(path, kept);
