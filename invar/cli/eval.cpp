@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
@@ -10,6 +11,7 @@
 #include "invar/train/run_folder.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/step.h"
+#include "invar/train/weights.h"
 
 namespace invar {
 
@@ -24,7 +26,7 @@ struct EvalArguments : ConfigArguments {
 struct Source {
     std::string name;  // the file the weights are from
     Config config;
-    StateDict weights;
+    std::optional<StateDict> weights;  // of a checkpoint; a file of weights alone is read once there is a model for it
 };
 
 bool is_checkpoint(const fs::path& file) {
@@ -58,7 +60,7 @@ Source read_source(EvalArguments& arguments) {
         return {latest.path.string(), arguments.load_over(RunFolder::config_of(target)),
                 model_weights(load_checkpoint(latest.path))};
     }
-    if (!is_checkpoint(target)) return {target.string(), arguments.load(), load_safetensors(target).tensors};
+    if (!is_checkpoint(target)) return {target.string(), arguments.load(), std::nullopt};
     refuse_config();
     const Checkpoint checkpoint = load_checkpoint(target);
     const auto config = checkpoint.state.find("config");
@@ -73,10 +75,14 @@ void eval(EvalArguments& arguments) {
     const Setup setup(source.config);
     check<UsageError>(setup.test_data->batches_per_epoch() > 0,
                       "trainer.limit_val_batches leaves nothing to evaluate on");
-    try {
-        setup.model->load_state_dict(source.weights);
-    } catch (const Error& error) {
-        fail("{}: {}", source.name, error.what());
+    if (!source.weights) {
+        load_weights(*setup.model, source.name);
+    } else {
+        try {
+            setup.model->load_state_dict(*source.weights);
+        } catch (const Error& error) {
+            fail("{}: {}", source.name, error.what());
+        }
     }
     const Evaluation result = evaluate(*setup.model, *setup.test_data, setup.precision);
     const std::string data = setup.test_data->dataset().name();
@@ -95,7 +101,7 @@ void eval(EvalArguments& arguments) {
     table.row({"precision", setup.precision.name()});
     table.row({"loss", fmt::format("{:.6f}", result.loss)});
     table.row({"accuracy", fmt::format("{:.2f}%", 100 * result.accuracy)});
-    fmt::print("{}", table.text());
+    print(table.text());
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class CachingAllocator {
     void* allocate(std::size_t bytes, Purpose purpose, Device device) {
         const std::lock_guard lock(mutex_);
         const std::shared_ptr<BlockPool>& pool = current_pool(device);
-        void* data = take(rounded(bytes), bytes, device, pool ? pool : common_);
+        void* data = take(rounded(bytes), {bytes, purpose, device}, pool ? pool : common_);
         const int p = static_cast<int>(purpose);
         stats_.live[p] += std::int64_t(bytes);
         stats_.live_total += std::int64_t(bytes);
@@ -117,8 +117,14 @@ class CachingAllocator {
         return std::max(step, (bytes + step - 1) / step * step);
     }
 
-    void* take(std::size_t bytes, std::size_t asked, Device device, const std::shared_ptr<BlockPool>& pool) {
-        if (bytes < asked) out_of_memory(asked, device);  // so much that rounding up went around
+    struct Request {
+        std::size_t bytes;
+        Purpose purpose;
+        Device device;
+    };
+
+    void* take(std::size_t bytes, const Request& asked, const std::shared_ptr<BlockPool>& pool) {
+        if (bytes < asked.bytes) out_of_memory(asked);  // so much that rounding up went around
         const auto found = pool->free.lower_bound(bytes);
         if (found != pool->free.end() && found->first <= bytes + bytes / 4) {
             void* data = found->second;
@@ -131,18 +137,34 @@ class CachingAllocator {
             release_cached_locked();
             data = pool->raw.allocate(bytes);
         }
-        if (data == nullptr) out_of_memory(asked, device);
+        if (data == nullptr) out_of_memory(asked);
         blocks_.emplace(data, Block{bytes, pool});
         return data;
     }
 
-    [[noreturn]] void out_of_memory(std::size_t asked, Device device) const {
+    // What would have to be smaller.
+    static const char* advice_for(Purpose purpose) {
+        switch (purpose) {
+            case Purpose::weights:
+            case Purpose::masters:
+            case Purpose::gradients:
+            case Purpose::optimizer:
+                return "use a smaller model or a lower precision";
+            case Purpose::data:
+                return "use less data or a smaller batch";
+            default:
+                return "use a smaller batch or a lower precision";
+        }
+    }
+
+    [[noreturn]] void out_of_memory(const Request& asked) const {
         std::string shares;
         for (int i = 0; i < kPurposes; ++i)
             if (const std::int64_t bytes = stats_.live[std::size_t(i)]; bytes > 0)
                 shares += fmt::format("{}{} {}", shares.empty() ? " (" : ", ", name_of(Purpose(i)), bytes);
-        fail("out of memory on {}: {} bytes asked for, {} bytes in use{}; use a smaller batch or a lower precision",
-             device.str(), asked, stats_.live_total, shares + (shares.empty() ? "" : ")"));
+        fail("out of memory on {}: {} bytes asked for, {} bytes in use{}; for {} {}", asked.device.str(), asked.bytes,
+             stats_.live_total, shares + (shares.empty() ? "" : ")"), name_of(asked.purpose),
+             advice_for(asked.purpose));
     }
 
     void release_cached_locked() {

@@ -41,6 +41,15 @@ Tensor dense_copy(const Tensor& tensor) {
     return result;
 }
 
+Tensor room_for(const TensorEntry& entry, const std::string& source) {
+    try {
+        return Tensor::empty(entry.shape, entry.dtype);
+    } catch (const Error&) {
+        fail<IoError>("{}: tensor {} of shape {} takes {} bytes, more than there is memory for", source,
+                      Quoted{entry.name}, entry.shape.str(), entry.end - entry.begin);
+    }
+}
+
 SafetensorsContent content_of(const SafetensorsFile& file) {
     SafetensorsContent content{{}, file.metadata()};
     for (const TensorEntry& entry : file.entries()) content.tensors.emplace(entry.name, file.tensor(entry.name));
@@ -131,7 +140,7 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
     check<IoError>(found != index_.end(), "{}: there is no tensor {} among its {}", source_, Quoted{name},
                    index_.size());
     const TensorEntry& entry = header_.entries[found->second];
-    Tensor result = Tensor::empty(entry.shape, entry.dtype);
+    Tensor result = room_for(entry, source_);
     read(entry, 0, static_cast<char*>(result.raw()), result.bytes());
     return result;
 }

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "invar/core/error.h"
-#include "invar/io/safetensors.h"
 #include "invar/kernels/devices.h"
+#include "invar/train/weights.h"
 
 namespace invar {
 
@@ -117,11 +117,12 @@ std::unique_ptr<Module> make_initial_model(const Config& config) {
     default_generator().set_state({std::uint64_t(config.seed), 0});
     std::unique_ptr<Module> model = make_model(model_options(config));
     if (!config.init_from.empty()) {
-        const StateDict weights = load_safetensors(config.init_from).tensors;
         try {
-            model->load_state_dict(weights);
+            load_weights(*model, config.init_from);
+        } catch (const IoError&) {
+            throw;
         } catch (const Error& error) {
-            fail<UsageError>("init_from={}: {}", config.init_from, error.what());
+            fail<UsageError>("init_from={}", error.what());
         }
     }
     override_precision(*model, config.trainer.precision_overrides);

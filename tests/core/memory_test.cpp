@@ -261,8 +261,9 @@ TEST(OutOfMemory, SaysWhereHowMuchAndWhatToDo) {
     {
         const Storage held(6 * kMiB, device, Purpose::weights);
         EXPECT_ERROR(Storage(4 * kMiB, device, Purpose::weights), Error,
-                     "out of memory on cuda:0: 4194304 bytes asked for, 6291456 bytes in use (weights 6291456); use a "
-                     "smaller batch");
+                     "out of memory on cuda:0: 4194304 bytes asked for, 6291456 bytes in use (weights 6291456); for "
+                     "weights use a smaller model");
+        EXPECT_ERROR(Storage(4 * kMiB, device, Purpose::activations), Error, "for activations use a smaller batch");
         EXPECT_EQ(memory_stats(device).live_total, std::int64_t(6 * kMiB)) << "a failed request is not booked";
     }
     EXPECT_EQ(memory_stats(device).live_total, 0);
