@@ -117,9 +117,9 @@ struct Relu {
     static constexpr const char* kName = "relu";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
-    // Written so that NaN passes through: a bad value must not be washed away.
+    // Written so that NaN passes through, and a gradient through NaN: a bad value must not be washed away.
     template <class T> static INVAR_HD T forward(T x, Scalars) { return x < T(0) ? T(0) : x; }
-    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return y > T(0) ? g : T(0); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return y <= T(0) ? T(0) : g; }
 };
 
 // The exact GELU, x times the normal distribution's cumulative function. By erfc, which keeps its digits far below zero.
@@ -175,7 +175,8 @@ struct Abs {
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return fabs(x); }
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return x > T(0) ? g : x < T(0) ? -g : T(0); }
+    // At 0 it is 0, at NaN NaN.
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return x > T(0) ? g : x < T(0) ? -g : g * x; }
 };
 
 // Bounds x to [a, b]; NaN passes through.
@@ -238,14 +239,14 @@ struct Pow {
     }
 };
 
-// Where both are equal the gradient is shared, as in PyTorch.
+// Where both are equal the gradient is shared; where one is NaN both get it, as in PyTorch.
 struct Maximum {
     static constexpr const char* kName = "maximum";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a > b || a != a ? a : b; }
-    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? g : a == b ? T(0.5) * g : T(0); }
-    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b > a ? g : a == b ? T(0.5) * g : T(0); }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a < b ? T(0) : a == b ? T(0.5) * g : g; }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b < a ? T(0) : a == b ? T(0.5) * g : g; }
 };
 
 struct Minimum {
@@ -253,8 +254,8 @@ struct Minimum {
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a < b || a != a ? a : b; }
-    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a < b ? g : a == b ? T(0.5) * g : T(0); }
-    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b < a ? g : a == b ? T(0.5) * g : T(0); }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? T(0) : a == b ? T(0.5) * g : g; }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b > a ? T(0) : a == b ? T(0.5) * g : g; }
 };
 
 // --- the elementwise parts of losses: a is the prediction, b the target ---
@@ -273,8 +274,8 @@ struct AbsoluteError {
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return fabs(a - b); }
-    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? g : a < b ? -g : T(0); }
-    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return a > b ? -g : a < b ? g : T(0); }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars s) { return Abs::backward(g, a - b, s); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars s) { return -backward_a(g, a, b, s); }
 };
 
 // Quadratic within a (beta) of the target, linear beyond.
@@ -288,7 +289,7 @@ struct SmoothL1 {
     }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars s) {
         const T d = a - b, beta = T(s.a);
-        return fabs(d) < beta ? g * d / beta : d > T(0) ? g : d < T(0) ? -g : T(0);
+        return d >= beta ? g : d <= -beta ? -g : g * d / beta;  // NaN where d is
     }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars s) { return -backward_a(g, a, b, s); }
 };

@@ -165,8 +165,7 @@ Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction reducti
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction reduction) {
     check_same("smooth_l1_loss", prediction, target);
     if (!(beta >= 0)) fail<UsageError>("smooth_l1_loss: beta must be at least 0, not {}", beta);
-    return reduced(beta == 0 ? absolute_error(prediction, target) : smooth_l1_error(prediction, target, beta),
-                   reduction);
+    return reduced(smooth_l1_error(prediction, target, beta), reduction);
 }
 
 Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {

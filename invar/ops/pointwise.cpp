@@ -206,6 +206,7 @@ Tensor absolute_error(const Tensor& prediction, const Tensor& target) {
     return INVAR_BINARY(AbsoluteError)(prediction, target);
 }
 Tensor smooth_l1_error(const Tensor& prediction, const Tensor& target, double beta) {
+    if (beta == 0) return absolute_error(prediction, target);
     return INVAR_BINARY(SmoothL1)(prediction, target, {beta, 0});
 }
 Tensor bce_with_logits_error(const Tensor& logits, const Tensor& target) {

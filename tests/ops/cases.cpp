@@ -141,13 +141,19 @@ void add_products(std::vector<OpCase>& all) {
                    3,
                    3});
 
-    for (const auto& [name, activation] :
-         {std::pair{"linear/relu", Activation::relu}, {"linear/gelu_tanh", Activation::gelu_tanh}})
+    const auto layer = [&](const char* name, Activation activation, std::int64_t rows, std::int64_t in,
+                           std::int64_t out) {
         all.push_back({name,
-                       [activation = activation](const Tensors& in) { return linear(in[0], in[1], in[2], activation); },
-                       {{{5, 4}}, {{3, 4}}, {{3}}},
+                       [activation](const Tensors& in) { return linear(in[0], in[1], in[2], activation); },
+                       {{{rows, in}}, {{out, in}}, {{out}}},
                        4,
                        4});
+    };
+    layer("linear/relu", Activation::relu, 5, 4, 3);
+    layer("linear/gelu_tanh", Activation::gelu_tanh, 5, 4, 3);
+    layer("linear/wide", Activation::none, 8, 8, 8);  // sizes that come in eights have kernels of their own
+    layer("linear/relu_wide", Activation::relu, 8, 8, 8);
+    layer("linear/gelu_tanh_wide", Activation::gelu_tanh, 8, 8, 8);
 
     const auto conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, Conv2dOptions options) {
         OpCase made{name, {}, {{x}, {w}}, 3, 3};
@@ -159,6 +165,8 @@ void add_products(std::vector<OpCase>& all) {
     };
     conv("conv2d/plain", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {});
     conv("conv2d/relu", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {.activation = Activation::relu});
+    conv("conv2d/relu_wide", {1, 4, 4, 8}, {8, 3, 3, 8}, true, {.activation = Activation::relu});
+    conv("conv2d/relu_few_channels", {1, 5, 4, 1}, {8, 3, 3, 1}, true, {.activation = Activation::relu});
     conv("conv2d/stride_padding", {1, 5, 4, 2}, {3, 3, 2, 2}, true, {{2, 1}, {1, 1}});
     conv("conv2d/groups_dilation", {1, 6, 5, 4}, {2, 2, 2, 2}, false, {{1, 2}, {0, 1}, {2, 1}, 2});
     conv("conv2d/depthwise", {1, 4, 4, 3}, {3, 3, 3, 1}, true, {{1, 1}, {1, 1}, {1, 1}, 3});
@@ -201,10 +209,11 @@ void add_windows(std::vector<OpCase>& all) {
 }
 
 void add_norms(std::vector<OpCase>& all) {
-    const auto batch = [](bool training) {
-        return [training](const Tensors& in) {
+    const auto batch = [](bool training, std::int64_t channels = 3) {
+        return [training, channels](const Tensors& in) {
             const Dtype dtype = in[0].dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-            const Tensor mean = full({3}, 0.1, dtype, case_device()), variance = full({3}, 0.8, dtype, case_device());
+            const Tensor mean = full({channels}, 0.1, dtype, case_device());
+            const Tensor variance = full({channels}, 0.8, dtype, case_device());
             return batch_norm(in[0], in[1], in[2], mean, variance, training);
         };
     };
@@ -229,6 +238,15 @@ void add_norms(std::vector<OpCase>& all) {
                    4});
     all.push_back(
         {"group_norm/plain", [](const Tensors& in) { return group_norm(in[0], 3); }, {{{2, 5, 6}, -2, 2}}, 2, 4});
+    all.push_back({"batch_norm/wide", batch(true, 8), {{{6, 8}, -2, 2}, {{8}, 0.5, 1.5}, {{8}}}, 2, 4});
+    all.push_back({"layer_norm/wide",
+                   [](const Tensors& in) { return layer_norm(in[0], {40}, in[1], in[2]); },
+                   {{{2, 40}, -2, 2}, {{40}, 0.5, 1.5}, {{40}}},
+                   2,
+                   4});
+    all.push_back({"softmax/wide", [](const Tensors& in) { return softmax(in[0], -1); }, {{{2, 40}, -2, 2}}, 1, 8});
+    all.push_back(
+        {"log_softmax/wide", [](const Tensors& in) { return log_softmax(in[0], -1); }, {{{2, 40}, -2, 2}}, 1, 8});
     for (const int dim : {-1, 0, 1}) {
         all.push_back({fmt::format("softmax/{}", dim),
                        [dim](const Tensors& in) { return softmax(in[0], dim); },
@@ -256,6 +274,7 @@ void add_reductions(std::vector<OpCase>& all) {
     one("var/middle", [](const Tensor& x) { return var(x, {1}, false, true); });
     one("max/all", [](const Tensor& x) { return max(x); });
     one("max/middle", [](const Tensor& x) { return max(x, 1).values; });
+    all.push_back({"max/wide", [](const Tensors& in) { return max(in[0], -1).values; }, {{{2, 40}}}});
     one("max/keep", [](const Tensor& x) { return max(x, -1, true).values; });
     one("gather/columns", [](const Tensor& x) {
         return gather(x, 2, indices({0, 3, 1, 1, 2, 0, 3, 3, 1, 0, 2, 2}, {2, 3, 2}));
@@ -279,6 +298,13 @@ void add_reductions(std::vector<OpCase>& all) {
 
 void add_losses(std::vector<OpCase>& all) {
     const std::vector<std::int64_t> labels{2, -100, 0, 1};
+    all.push_back({"cross_entropy/wide",
+                   [](const Tensors& in) {
+                       return cross_entropy(in[0], indices({39, 7}, {2}));
+                   },
+                   {{{2, 40}, -2, 2}},
+                   2,
+                   2});
     for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
         const ClassLossOptions plain{reduction}, smooth{reduction, -100, 0.1};
         const int n = int(reduction);

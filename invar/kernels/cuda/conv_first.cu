@@ -144,7 +144,7 @@ __global__ __launch_bounds__(kThreads) void forward(const Geometry s, const T* x
 }
 
 // parts[block][n][o] = sum over the block's positions of the n-th value of the window times gy; row `values` of a
-// window is 1, so that it sums gy itself. Where there was a ReLU, gy counts where its result y was above zero.
+// window is 1, so that it sums gy itself. Where there was a ReLU, gy counts where its result y was above zero, or NaN.
 template <class T, int kTiles>
 __global__ __launch_bounds__(kThreads) void backward_weights(const Geometry s, const T* x, const T* gy, const T* y,
                                                              float* parts) {
@@ -186,7 +186,7 @@ __global__ __launch_bounds__(kThreads) void backward_weights(const Geometry s, c
                     float v[8], passed[8];
                     result.unpack(passed), g.unpack(v);
 #pragma unroll
-                    for (int c = 0; c < 8; ++c) v[c] = passed[c] > 0.0f ? v[c] : 0.0f;
+                    for (int c = 0; c < 8; ++c) v[c] = passed[c] <= 0.0f ? 0.0f : v[c];
                     g.pack(v);
                     g.write(reinterpret_cast<T*>(&eight));
                 }

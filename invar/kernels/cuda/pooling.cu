@@ -38,7 +38,7 @@ struct alignas(sizeof(W) * kWidth > 16 ? 16 : sizeof(W) * kWidth) Winners {
     W v[kWidth];
 };
 
-// Writes a pack of results. What ReLU stops has no winner, so that no gradient comes back.
+// Writes a pack of results. What ReLU stops has no winner, so that no gradient comes back; NaN is not stopped.
 template <class Source, class W>
 __device__ void finish(bool relu, typename Source::C* best, Winners<W, Source::kWidth>& winner, const Dense& y,
                        W* winners, std::int64_t item) {
@@ -46,7 +46,7 @@ __device__ void finish(bool relu, typename Source::C* best, Winners<W, Source::k
     if (relu) {
 #pragma unroll
         for (int k = 0; k < Source::kWidth; ++k) {
-            winner.v[k] = best[k] > C(0) ? winner.v[k] : PoolSpec::no_winner<W>();
+            winner.v[k] = best[k] <= C(0) ? PoolSpec::no_winner<W>() : winner.v[k];
             best[k] = best[k] < C(0) ? C(0) : best[k];
         }
     }

@@ -49,12 +49,12 @@ void add_scaled(const C* __restrict v, C factor, C* __restrict sum, std::int64_t
     for (std::int64_t c = 0; c < n; ++c) sum[c] += v[c] * factor;
 }
 
-// ReLU: what it stops has no winner, so that no gradient comes back. NaN is passed on, as everywhere.
+// ReLU: what it stops has no winner, so that no gradient comes back. NaN is passed on, and wins.
 template <class C, class W>
 void keep_positive(C* __restrict best, W* __restrict winner, std::int64_t n) {
     for (std::int64_t c = 0; c < n; ++c) {
         const C v = best[c];
-        winner[c] = v > C(0) ? winner[c] : PoolSpec::no_winner<W>();
+        winner[c] = v <= C(0) ? PoolSpec::no_winner<W>() : winner[c];
         best[c] = v < C(0) ? C(0) : v;
     }
 }
