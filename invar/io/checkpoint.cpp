@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "invar/core/error.h"
-#include "invar/io/checksum.h"
 #include "invar/io/file.h"
 #include "invar/io/state_text.h"
 
@@ -16,85 +15,41 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kFormat = "invar-checkpoint-1";
-// Metadata is written in the order of its keys, so the checksum always stands at the same place of the file.
-constexpr std::string_view kHeadStart = R"({"__metadata__":{"crc32c":")";
-constexpr std::size_t kSumOffset = kLengthBytes + kHeadStart.size();
-constexpr std::size_t kSumDigits = 8;
+constexpr std::string_view kFormat = "invar-checkpoint-2";
+// Had the optimizer's moments in the layout of memory.
+constexpr std::string_view kOldFormat = "invar-checkpoint-1";
 
-// Of the whole file, with zeros for the digits of the checksum itself.
-std::string digits_of(std::uint32_t sum) {
-    return fmt::format("{:08x}", sum);
-}
-
-std::uint32_t sum_of_head(std::string head) {
-    head.replace(kSumOffset, kSumDigits, kSumDigits, '0');
-    return crc32c(head);
-}
-
-std::string_view written_sum(const SafetensorsFile& file) {
+// What stands in the header, before anything else is read.
+nlohmann::json state_of(const SafetensorsFile& file) {
     const Metadata& metadata = file.metadata();
-    const auto format = metadata.find("format");
-    check<IoError>(format != metadata.end() && format->second == kFormat,
+    const auto format = metadata.find("format"), state = metadata.find("state");
+    const std::string_view name = format == metadata.end() ? "" : std::string_view(format->second);
+    check<IoError>(name != kOldFormat,
+                   "{}: a checkpoint of an earlier version of Invar ({}), whose optimizer state has another layout; "
+                   "start the run again",
+                   file.source(), kOldFormat);
+    check<IoError>(name == kFormat,
                    "{}: not an Invar checkpoint (its metadata has no format {}); to take only its weights, name it in "
                    "init_from=",
                    file.source(), kFormat);
-    const std::string_view head = file.head();
-    const bool in_place = head.size() >= kSumOffset + kSumDigits && head.substr(kLengthBytes).starts_with(kHeadStart) &&
-                          metadata.contains("state");
-    check<IoError>(in_place, "{}: the checkpoint was rewritten by another program or is damaged; use an earlier one",
+    check<IoError>(file.has_sums() && state != metadata.end(),
+                   "{}: the checkpoint was rewritten by another program or is damaged; use an earlier one",
                    file.source());
-    return head.substr(kSumOffset, kSumDigits);
-}
-
-// Has `take(entry, seen)` read each entry, in file order, and show its bytes to `seen`; then compares the checksums.
-template <class Take>
-void read_verified(const SafetensorsFile& file, Take&& take) {
-    const std::string_view expected = written_sum(file);
-    std::uint32_t sum = sum_of_head(file.head());
-    for (const TensorEntry& entry : file.entries())
-        take(entry, [&](std::string_view bytes) { sum = crc32c(bytes, sum); });
-    check<IoError>(digits_of(sum) == expected,
-                   "{}: the bytes have the checksum {}, expected {}; the file is damaged, use an earlier checkpoint",
-                   file.source(), digits_of(sum), Quoted{expected});
-}
-
-void verify(const SafetensorsFile& file) {
-    std::string buffer(std::size_t(1) << 20, '\0');
-    read_verified(file, [&](const TensorEntry& entry, auto&& seen) {
-        const std::uint64_t bytes = entry.end - entry.begin;
-        for (std::uint64_t from = 0; from < bytes;) {
-            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), bytes - from));
-            file.read(entry, from, buffer.data(), count);
-            seen(std::string_view(buffer).substr(0, count));
-            from += count;
-        }
-    });
-    parse_state(file.metadata().at("state"), file.source());
+    return parse_state(state->second, file.source());
 }
 
 Checkpoint load(const SafetensorsFile& file) {
     Checkpoint checkpoint;
-    read_verified(file, [&](const TensorEntry& entry, auto&& seen) {
-        const Tensor tensor = file.tensor(entry.name);
-        seen(std::string_view(static_cast<const char*>(tensor.raw()), tensor.bytes()));
-        checkpoint.tensors.emplace(entry.name, tensor);
-    });
-    checkpoint.state = parse_state(file.metadata().at("state"), file.source());
+    checkpoint.state = state_of(file);
+    for (const TensorEntry& entry : file.entries()) checkpoint.tensors.emplace(entry.name, file.tensor(entry.name));
     return checkpoint;
 }
 
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
-    const Metadata metadata = {{"crc32c", std::string(kSumDigits, '0')},
-                               {"format", std::string(kFormat)},
-                               {"state", format_state(checkpoint.state)}};
-    SafetensorsImage image = lay_out_safetensors(checkpoint.tensors, metadata);
-    std::uint32_t sum = 0;
-    for (const std::string_view piece : image.pieces()) sum = crc32c(piece, sum);
-    image.head.replace(kSumOffset, kSumDigits, digits_of(sum));
-    write_file_atomically(path, image.pieces());
+    save_safetensors(path, checkpoint.tensors,
+                     {{"format", std::string(kFormat)}, {"state", format_state(checkpoint.state)}});
 }
 
 Checkpoint load_checkpoint(const fs::path& path) {
@@ -104,7 +59,9 @@ Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source) {
     return load(SafetensorsFile(bytes, source));
 }
 void verify_checkpoint(const fs::path& path) {
-    verify(SafetensorsFile(path));
+    const SafetensorsFile file(path);
+    (void)state_of(file);
+    file.verify();
 }
 
 CheckpointFolder::CheckpointFolder(fs::path folder, int keep) : folder_(std::move(folder)), keep_(keep) {

@@ -1,5 +1,5 @@
 // Checkpoints: one safetensors file a step, checksummed, that any safetensors reader can open for its weights.
-// The header's metadata holds the format's name, the state as JSON, and a CRC-32C of all the other bytes of the file.
+// The header's metadata holds the format's name and the state as JSON.
 #pragma once
 
 #include <cstdint>

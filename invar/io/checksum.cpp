@@ -13,6 +13,9 @@ namespace invar {
 
 namespace {
 
+// A checksum is a polynomial over the bits, its highest power in the lowest bit; x to the power 0 is the highest bit.
+constexpr std::uint32_t kPolynomial = 0x82F63B78u, kOne = 0x80000000u, kX = kOne >> 1;
+
 using Table = std::array<std::array<std::uint32_t, 256>, 8>;
 
 // kTable[k][b]: what byte b contributes when k more bytes follow it, so that eight bytes go in at once.
@@ -20,7 +23,7 @@ constexpr Table make_table() {
     Table table{};
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
         std::uint32_t value = byte;
-        for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0x82F63B78u : 0u);
+        for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? kPolynomial : 0u);
         table[0][byte] = value;
     }
     for (std::size_t k = 1; k < 8; ++k)
@@ -30,6 +33,15 @@ constexpr Table make_table() {
 }
 
 constexpr Table kTable = make_table();
+
+std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t product = 0;
+    for (std::uint32_t bit = kOne; bit != 0; bit >>= 1) {
+        if (a & bit) product ^= b;
+        b = (b >> 1) ^ (b & 1 ? kPolynomial : 0u);  // times x
+    }
+    return product;
+}
 
 std::uint64_t load_word(const char* data) {
     std::uint64_t word;
@@ -62,6 +74,15 @@ std::uint32_t crc32c_portable(std::string_view bytes, std::uint32_t so_far) {
     }
     for (const char byte : bytes) crc = (crc >> 8) ^ kTable[0][(crc ^ static_cast<unsigned char>(byte)) & 0xff];
     return ~crc;
+}
+
+std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+    // The first is moved up by as many bits as follow it.
+    std::uint32_t shift = kOne, power = kX;
+    for (int i = 0; i < 3; ++i) power = multiply(power, power);  // of a byte
+    for (; second_bytes != 0; second_bytes >>= 1, power = multiply(power, power))
+        if (second_bytes & 1) shift = multiply(shift, power);
+    return multiply(shift, first) ^ second;
 }
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t so_far) {

@@ -8,7 +8,9 @@
 #include <memory>
 
 #include "invar/core/error.h"
+#include "invar/io/checksum.h"
 #include "invar/io/file.h"
+#include "invar/io/safetensors_sums.h"
 
 namespace invar {
 
@@ -74,14 +76,18 @@ SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& m
     }
     std::sort(header.entries.begin(), header.entries.end(), comes_before);
     SafetensorsImage image;
+    std::vector<std::uint32_t> sums;
     std::uint64_t position = 0;
     for (TensorEntry& entry : header.entries) {
         const Tensor tensor = tensors.at(entry.name).on_host();
         image.tensors.push_back(tensor.is_contiguous() ? tensor : dense_copy(tensor));
+        sums.push_back(crc32c(bytes_of(image.tensors.back())));
         entry.begin = position;
         entry.end = position += tensor.bytes();
     }
+    add_sums(header.metadata, sums);
     image.head = format_header(header);
+    seal_head(image.head);
     return image;
 }
 
@@ -122,6 +128,7 @@ void SafetensorsFile::parse(std::uint64_t file_bytes, ForeignDtypes foreign) {
     head_.resize(static_cast<std::size_t>(kLengthBytes + length));
     read_at_(kLengthBytes, head_.data() + kLengthBytes, static_cast<std::size_t>(length));
     header_ = parse_header(std::string_view(head_).substr(kLengthBytes), file_bytes - head_.size(), source_, foreign);
+    has_sums_ = take_sums(head_, header_, source_);
     for (std::size_t i = 0; i < header_.entries.size(); ++i) index_.emplace(header_.entries[i].name, i);
 }
 
@@ -142,7 +149,30 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
     const TensorEntry& entry = header_.entries[found->second];
     Tensor result = room_for(entry, source_);
     read(entry, 0, static_cast<char*>(result.raw()), result.bytes());
+    if (entry.crc32c) check_sum(entry, crc32c(bytes_of(result)));
     return result;
+}
+
+void SafetensorsFile::check_sum(const TensorEntry& entry, std::uint32_t crc32c) const {
+    check<IoError>(!entry.crc32c || *entry.crc32c == crc32c,
+                   "{}: the bytes of tensor {} have the checksum {:08x}, expected {:08x}; the file is damaged, use "
+                   "another copy of it",
+                   source_, Quoted{entry.name}, crc32c, entry.crc32c.value_or(0));
+}
+
+void SafetensorsFile::verify() const {
+    std::string buffer(std::size_t(1) << 20, '\0');
+    for (const TensorEntry& entry : header_.entries) {
+        const std::uint64_t bytes = entry.end - entry.begin;
+        std::uint32_t sum = 0;
+        for (std::uint64_t from = 0; from < bytes;) {
+            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), bytes - from));
+            read(entry, from, buffer.data(), count);
+            sum = crc32c(std::string_view(buffer).substr(0, count), sum);
+            from += count;
+        }
+        check_sum(entry, sum);
+    }
 }
 
 }  // namespace invar

@@ -1,5 +1,6 @@
 // Safetensors files: named tensors and text metadata, as every framework of the field reads and writes them.
-// A file is checked in full before a tensor of it is handed out; files are written atomically.
+// A file is checked before a tensor of it is handed out, by its checksums too where it has them; files are written
+// atomically and with checksums.
 #pragma once
 
 #include <filesystem>
@@ -38,7 +39,7 @@ class SafetensorsFile {
 
     const std::vector<TensorEntry>& entries() const { return header_.entries; }  // in file order
     const std::vector<ForeignEntry>& foreign() const { return header_.foreign; }
-    const Metadata& metadata() const { return header_.metadata; }
+    const Metadata& metadata() const { return header_.metadata; }  // without the checksums
     bool contains(const std::string& name) const { return index_.contains(name); }
     Tensor tensor(const std::string& name) const;
 
@@ -46,6 +47,12 @@ class SafetensorsFile {
     const std::string& head() const { return head_; }  // the file up to its data
     // Safe from several threads.
     void read(const TensorEntry& entry, std::uint64_t from, char* out, std::size_t bytes) const;
+    // Whoever has read a tensor whole by read() shows the checksum of what came; tensor() and verify() do so
+    // themselves.
+    void check_sum(const TensorEntry& entry, std::uint32_t crc32c) const;
+    bool has_sums() const { return has_sums_; }
+    // Reads everything once and keeps nothing.
+    void verify() const;
     // That they will be read soon.
     void announce(const TensorEntry& entry, std::uint64_t from, std::size_t bytes) const;
 
@@ -58,10 +65,11 @@ class SafetensorsFile {
     std::shared_ptr<const Descriptor> file_;  // none where the bytes are in memory
     std::string head_;
     SafetensorsHeader header_;
+    bool has_sums_ = false;
     std::map<std::string, std::size_t> index_;
 };
 
-// A file laid out in memory: its header, then the tensors' bytes where they lie.
+// A file laid out in memory: its header, checksums included, then the tensors' bytes where they lie.
 struct SafetensorsImage {
     std::string head;
     Tensors tensors;  // dense, in file order

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ struct TensorEntry {
     Shape shape;
     std::uint64_t begin = 0;  // bytes into the data, which follow the header
     std::uint64_t end = 0;
+    std::optional<std::uint32_t> crc32c;  // of its bytes, where the file says it
 };
 
 // A tensor of a dtype that Invar has no tensors of. Its place in the file is checked as any other's.

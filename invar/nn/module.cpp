@@ -135,7 +135,7 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
             continue;
         }
         unused.erase(parameter->name);
-        const Shape& expected = parameter->layout.plain() ? parameter->value.shape() : parameter->layout.file_shape;
+        const Shape expected = file_shape_of(parameter->value, parameter->layout);
         if (found->second.shape() != expected)
             misshapen.push_back(
                 fmt::format("{} is {} and should be {}", parameter->name, found->second.shape().str(), expected.str()));

@@ -22,7 +22,11 @@ Tensor in_file_order(const Tensor& value, const FileLayout& layout) {
 
 }  // namespace
 
-Tensor Parameter::to_file() const {
+Shape file_shape_of(const Tensor& value, const FileLayout& layout) {
+    return layout.plain() ? value.shape() : layout.file_shape;
+}
+
+Tensor to_file(const Tensor& value, const FileLayout& layout) {
     Kernels& kernels = kernels_for(value.device());
     const Tensor source = layout.plain() ? value : in_file_order(value, layout);
     Tensor copy = Tensor::empty(source.shape(), value.dtype(), value.device());
@@ -30,15 +34,19 @@ Tensor Parameter::to_file() const {
     return (layout.plain() ? copy : copy.window(0, layout.file_shape)).on_host();
 }
 
+void from_file(const Tensor& tensor, const Tensor& value, const FileLayout& layout) {
+    const Tensor sink = layout.plain() ? value : in_file_order(value, layout);
+    const Tensor source = ops::dense(ops::to(tensor, value.device())).window(0, sink.shape());
+    kernels_for(value.device()).copy(source.view(), sink.view());
+}
+
 void Parameter::from_file(const Tensor& tensor) {
-    const Shape& expected = layout.plain() ? value.shape() : layout.file_shape;
+    const Shape expected = file_shape_of(value, layout);
     check(tensor.shape() == expected, "parameter {}: the file holds shape {}, the model wants {}", name,
           tensor.shape().str(), expected.str());
-    Kernels& kernels = kernels_for(value.device());
-    const Tensor sink = layout.plain() ? value : in_file_order(value, layout);
-    kernels.copy(ops::dense(ops::to(tensor, value.device())).window(0, sink.shape()).view(), sink.view());
+    invar::from_file(tensor, value, layout);
     value.bump_version();
-    if (value.shadow()) kernels.copy(value.view(), value.shadow().view());
+    if (value.shadow()) kernels_for(value.device()).copy(value.view(), value.shadow().view());
 }
 
 }  // namespace invar

@@ -16,13 +16,20 @@ struct FileLayout {
     bool plain() const { return permutation.empty(); }
 };
 
+// The shape that a file holds.
+Shape file_shape_of(const Tensor& value, const FileLayout& layout);
+// A dense host copy in the file's layout; and the reverse, from any device, converting the dtype. For a weight, and for
+// what belongs to it element by element.
+Tensor to_file(const Tensor& value, const FileLayout& layout);
+void from_file(const Tensor& tensor, const Tensor& value, const FileLayout& layout);
+
 struct Parameter {
     std::string name;  // the path within the whole model, set when the model is asked for its parameters
     Tensor value;
     FileLayout layout;
 
-    Tensor to_file() const;                // a dense host copy in the file's layout
-    void from_file(const Tensor& tensor);  // the reverse, from any device, converting the dtype; refreshes the shadow
+    Tensor to_file() const { return invar::to_file(value, layout); }
+    void from_file(const Tensor& tensor);  // refreshes the shadow
 };
 
 }  // namespace invar

@@ -1,9 +1,9 @@
 #include "invar/optim/optimizer.h"
 
 #include <cmath>
+#include <set>
 
 #include "invar/core/error.h"
-#include "invar/ops/to.h"
 
 namespace invar {
 
@@ -79,39 +79,45 @@ void Optimizer::set_state(const StepState& state) {
     kernels().upload(state_.raw(), &state, sizeof state);
 }
 
-std::vector<std::string> Optimizer::moment_names() const {
-    if (store_->moments() == 2) return {"exp_avg", "exp_avg_sq"};
-    return store_->moments() == 1 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
+std::vector<Optimizer::NamedMoment> Optimizer::named_moments() const {
+    const std::vector<const char*> names = store_->moments() == 2 ? std::vector<const char*>{"exp_avg", "exp_avg_sq"}
+                                                                  : std::vector<const char*>{"momentum_buffer"};
+    std::vector<NamedMoment> all;
+    for (int m = 0; m < store_->moments(); ++m)
+        for (std::size_t i = 0; i < store_->parameters().size(); ++i) {
+            const Parameter& parameter = *store_->parameters()[i];
+            all.push_back(
+                {fmt::format("{}.{}", names[std::size_t(m)], parameter.name), store_->moment(m, i), parameter.layout});
+        }
+    return all;
 }
 
 StateDict Optimizer::state_dict() const {
     StateDict state;
-    const std::vector<std::string> names = moment_names();
-    for (std::size_t m = 0; m < names.size(); ++m)
-        for (std::size_t i = 0; i < store_->parameters().size(); ++i)
-            state.emplace(names[m] + "." + store_->parameters()[i]->name, store_->moment(int(m), i));
+    for (const NamedMoment& moment : named_moments()) state.emplace(moment.name, to_file(moment.value, moment.layout));
     return state;
 }
 
 void Optimizer::check_state_dict(const StateDict& state) const {
-    const StateDict own = state_dict();
-    for (const auto& [name, target] : own) {
-        const auto found = state.find(name);
+    std::set<std::string> unused;
+    for (const auto& [name, tensor] : state) unused.insert(name);
+    for (const NamedMoment& moment : named_moments()) {
+        const auto found = state.find(moment.name);
         check(found != state.end(),
-              "the optimizer state lacks {}: it was saved by another optimizer or for another model", name);
-        check(found->second.shape() == target.shape(),
-              "the optimizer state of {} has shape {}, expected {}: it is of another model", name,
-              found->second.shape().str(), target.shape().str());
+              "the optimizer state lacks {}: it was saved by another optimizer or for another model", moment.name);
+        const Shape expected = file_shape_of(moment.value, moment.layout);
+        check(found->second.shape() == expected,
+              "the optimizer state of {} has shape {}, expected {}: it is of another model", moment.name,
+              found->second.shape().str(), expected.str());
+        unused.erase(moment.name);
     }
-    for (const auto& [name, tensor] : state)
-        check(own.contains(name),
-              "the optimizer state holds {}: it was saved by another optimizer or for another model", name);
+    check(unused.empty(), "the optimizer state holds {}: it was saved by another optimizer or for another model",
+          unused.empty() ? "" : *unused.begin());
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
     check_state_dict(state);
-    for (const auto& [name, target] : state_dict())
-        kernels().copy(ops::to(state.at(name), target.device()).view(), target.view());
+    for (const NamedMoment& moment : named_moments()) from_file(state.at(moment.name), moment.value, moment.layout);
 }
 
 double clip_grad_norm(Optimizer& optimizer, double max_norm) {

@@ -40,13 +40,19 @@ class Optimizer {
     ParameterStore& store() { return *store_; }
     Kernels& kernels() const { return kernels_for(state_.device()); }
 
-    // The moments by PyTorch's names: "exp_avg.conv1.weight", "momentum_buffer.fc.bias".
+    // The moments by PyTorch's names and in the layouts of their weights, on the host: "exp_avg.conv1.weight",
+    // "momentum_buffer.fc.bias".
     StateDict state_dict() const;
     void load_state_dict(const StateDict& state);
     void check_state_dict(const StateDict& state) const;  // throws where it would not load
 
   private:
-    std::vector<std::string> moment_names() const;
+    struct NamedMoment {
+        std::string name;
+        Tensor value;  // a window of the store
+        const FileLayout& layout;
+    };
+    std::vector<NamedMoment> named_moments() const;
     std::vector<OptimizerSpec> groups_;
     std::unique_ptr<ParameterStore> store_;
     ScheduleSpec schedule_;

@@ -11,6 +11,7 @@
 
 #include "invar/core/error.h"
 #include "invar/core/format_info.h"
+#include "invar/io/checksum.h"
 #include "invar/io/safetensors.h"
 
 namespace invar {
@@ -26,6 +27,7 @@ struct Piece {
     std::size_t tensor = 0;
     std::uint64_t from = 0;  // in the tensor
     std::size_t bytes = 0;
+    std::uint32_t crc32c = 0;  // of what was read, where the file says what it should be
 };
 
 // Every piece is taken by whichever thread is free; results meet under one lock, once a piece. Pieces are read rather
@@ -42,20 +44,32 @@ class Readers {
         read();
         for (std::thread& thread : others) thread.join();
         if (failure_) std::rethrow_exception(failure_);
+        check_sums();
     }
 
   private:
+    // The pieces of a tensor lie side by side.
+    void check_sums() const {
+        std::uint32_t sum = 0;
+        for (std::size_t i = 0; i < pieces_.size(); ++i) {
+            const Piece& piece = pieces_[i];
+            sum = piece.from == 0 ? piece.crc32c : crc32c_combine(sum, piece.crc32c, piece.bytes);
+            if (i + 1 == pieces_.size() || pieces_[i + 1].from == 0) piece.file->check_sum(*piece.entry, sum);
+        }
+    }
+
     void read() {
         try {
             std::vector<char> buffer(kPiece);
             for (std::size_t i = 0; (i = next_++) < pieces_.size();) {
-                const Piece& piece = pieces_[i];
+                Piece& piece = pieces_[i];
                 constexpr std::size_t kPiecesAhead = kAhead / kPiece;
                 if (i + kPiecesAhead < pieces_.size()) {
                     const Piece& later = pieces_[i + kPiecesAhead];
                     later.file->announce(*later.entry, later.from, later.bytes);
                 }
                 piece.file->read(*piece.entry, piece.from, buffer.data(), piece.bytes);
+                if (piece.entry->crc32c) piece.crc32c = crc32c({buffer.data(), piece.bytes});
                 const Dtype dtype = piece.entry->dtype;
                 Tally tally(result_.formats.size());
                 tally_values(dtype, buffer.data(), piece.bytes / size_of(dtype), result_.formats, tally);

@@ -52,7 +52,7 @@ TEST(Checkpoint, OpensAsAPlainSafetensorsFile) {
     const Scratch scratch;
     save_sample(scratch / "a");
     const SafetensorsContent content = load_safetensors(scratch / "a");
-    EXPECT_EQ(content.metadata.at("format"), "invar-checkpoint-1");
+    EXPECT_EQ(content.metadata.at("format"), "invar-checkpoint-2");
     EXPECT_EQ(content.tensors.at("model.fc.weight").shape(), (Shape{2, 3}));
 }
 
@@ -113,10 +113,23 @@ TEST(Checkpoint, SaysWhatAnOrdinarySafetensorsFileLacks) {
     save_safetensors(scratch / "weights", sample().tensors);
     const std::string message = message_of<IoError>([&] { load_checkpoint(scratch / "weights"); });
     EXPECT_TRUE(has(message, "not an Invar checkpoint") && has(message, "init_from=")) << message;
-    save_safetensors(scratch / "weights", {}, {{"format", "invar-checkpoint-1"}});
+    save_safetensors(scratch / "weights", {}, {{"format", "invar-checkpoint-2"}});
     EXPECT_THROW(load_checkpoint(scratch / "weights"), IoError);
-    save_safetensors(scratch / "weights", {}, {{"a", "b"}, {"format", "invar-checkpoint-1"}, {"state", "{}"}});
+    save_safetensors(scratch / "weights", {}, {{"format", "invar-checkpoint-2"}, {"state", "{"}});
     EXPECT_THROW(load_checkpoint(scratch / "weights"), IoError);
+}
+
+TEST(Checkpoint, OfAnEarlierVersionIsRefusedByItsName) {
+    const Scratch scratch;
+    save_safetensors(scratch / "old", {}, {{"crc32c", "00000000"}, {"format", "invar-checkpoint-1"}, {"state", "{}"}});
+    const std::string message = message_of<IoError>([&] { load_checkpoint(scratch / "old"); });
+    EXPECT_TRUE(has(message, "earlier version") && has(message, "invar-checkpoint-1")) << message;
+}
+
+TEST(Checkpoint, WithoutItsChecksumsIsRefused) {
+    const SafetensorsHeader header{{}, {}, {{"format", "invar-checkpoint-2"}, {"state", "{}"}}};
+    const std::string message = message_of<IoError>([&] { parse_checkpoint(format_header(header), "rewritten"); });
+    EXPECT_TRUE(has(message, "rewritten by another program")) << message;
 }
 
 TEST(CheckpointFolder, KeepsTheNewestAndFindsTheLatest) {

@@ -35,4 +35,14 @@ TEST(Checksum, OfPiecesIsThatOfTheWhole) {
         EXPECT_EQ(crc32c(text.substr(cut), crc32c(text.substr(0, cut))), crc32c(text));
 }
 
+TEST(Checksum, OfPiecesReadApartCombinesToThatOfTheWhole) {
+    std::string bytes;
+    for (int i = 0; i < 70'000; ++i) bytes += char(i * 41 + (i >> 8));
+    for (const std::size_t cut : {0, 1, 7, 8, 4096, 65'536, 69'999, 70'000}) {
+        const std::string_view first = std::string_view(bytes).substr(0, cut),
+                               rest = std::string_view(bytes).substr(cut);
+        EXPECT_EQ(crc32c_combine(crc32c(first), crc32c(rest), rest.size()), crc32c(bytes)) << cut;
+    }
+}
+
 }  // namespace invar

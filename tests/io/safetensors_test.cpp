@@ -73,15 +73,16 @@ TEST(Safetensors, WritesStridedTensorsInRowOrder) {
     EXPECT_EQ(back.at("w").to_vector<float>(), (std::vector<float>{2, 5}));
 }
 
-// What Python's safetensors.numpy.save writes for the same tensors: compact JSON, dtype before shape before offsets,
-// wide types first and then by name, padded with spaces to 8 bytes.
+// What Python's safetensors.numpy.save writes for the same tensors, but for our metadata: compact JSON, dtype before
+// shape before offsets, wide types first and then by name, padded with spaces to 8 bytes.
 TEST(Safetensors, WritesTheBytesOfTheReferenceImplementation) {
     const Scratch scratch;
-    save_safetensors(scratch / "one", {{"a", Tensor::from<float>({1, -2}, {2})}});
     const std::string json = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
     ASSERT_EQ(json.size(), 54u);
-    EXPECT_EQ(read_file(scratch / "one"),
-              std::string("\x38\0\0\0\0\0\0\0", 8) + json + "  " + std::string("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8));
+    EXPECT_EQ(format_header({{{"a", Dtype::f32, {2}, 0, 8, {}}}, {}, {}}),
+              std::string("\x38\0\0\0\0\0\0\0", 8) + json + "  ");
+    save_safetensors(scratch / "one", {{"a", Tensor::from<float>({1, -2}, {2})}});
+    EXPECT_TRUE(read_file(scratch / "one").ends_with(std::string("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8)));
 
     TensorMap tensors;
     for (const Dtype dtype : kAllDtypes) tensors.emplace("t." + std::string(name_of(dtype)), Tensor::empty({}, dtype));
@@ -94,8 +95,8 @@ TEST(Safetensors, WritesTheBytesOfTheReferenceImplementation) {
         for (const TensorEntry& entry : file.entries()) order += entry.name + " ";
         EXPECT_EQ(order, "t.i64 t.f64 a t.f32 t.i32 t.bf16 t.f16 t.f8e4m3 t.f8e5m2 t.u8 t.bool ");
         EXPECT_EQ(file.head().size() % 8, 0u);
-        const std::string start = metadata.empty() ? R"({"t.i64":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
-                                                   : R"({"__metadata__":{"format":"pt"},"t.i64":{)";
+        const std::string start = metadata.empty() ? R"({"__metadata__":{"invar.checksum":"crc32c",)"
+                                                   : R"({"__metadata__":{"format":"pt","invar.checksum":"crc32c",)";
         EXPECT_EQ(file.head().substr(8, start.size()), start);
     }
 }
@@ -302,6 +303,25 @@ TEST(Safetensors, RefusesEveryTruncation) {
         EXPECT_THROW(load_safetensors(scratch / "cut"), IoError) << size;
     }
     error_of(whole + "x");
+}
+
+TEST(Safetensors, DetectsEverySingleFlippedBitAndNamesTheTensor) {
+    const Scratch scratch;
+    save_safetensors(scratch / "a",
+                     {{"fc.weight", Tensor::from<float>({1, 2, 3}, {3})}, {"fc.bias", Tensor::scalar(7)}},
+                     {{"format", "pt"}});
+    std::string bytes = read_file(scratch / "a");
+    ASSERT_EQ(parse_safetensors(bytes, "whole").metadata, (Metadata{{"format", "pt"}}));
+    const std::size_t data = bytes.size() - 16;  // 4 of the bias, then 12 of the weight
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        for (int bit = 0; bit < 8; ++bit) {
+            bytes[i] = char(bytes[i] ^ (1 << bit));
+            const std::string message = error_of(bytes);
+            EXPECT_TRUE(has(message, "some.safetensors")) << message;
+            if (i >= data) EXPECT_TRUE(has(message, i < data + 4 ? "\"fc.bias\"" : "\"fc.weight\"")) << message;
+            EXPECT_THROW(SafetensorsFile(bytes, "flipped").verify(), IoError) << "byte " << i << " bit " << bit;
+            bytes[i] = char(bytes[i] ^ (1 << bit));
+        }
 }
 
 TEST(Safetensors, SaysWhichFileIsMissingOrAFolder) {

@@ -14,6 +14,7 @@
 
 #include "invar/core/error.h"
 #include "invar/core/format_info.h"
+#include "invar/io/file.h"
 #include "invar/io/safetensors.h"
 #include "tests/core/expect_error.h"
 #include "tests/io/scratch.h"
@@ -261,6 +262,22 @@ TEST(Inspect, KeepsLittleOfAFileInMemory) {
     const std::int64_t before = peak();
     EXPECT_EQ(inspect({scratch / "a.safetensors"}, {Dtype::f16}).total.tally.zeros, 128 << 20);
     EXPECT_LT(peak() - before, 64 << 10) << "kB";
+}
+
+TEST(Inspect, RefusesADamagedTensorByItsNameWhicheverPieceItIsIn) {
+    const Scratch scratch;
+    const std::vector<float> values(400'000, 1.0f);
+    save_safetensors(scratch / "a.safetensors", {{"large", Tensor::from(values, Shape{400, 1000})},
+                                                 {"small", Tensor::from(std::vector<float>{1, 2}, Shape{2})}});
+    ASSERT_NO_THROW(inspect({scratch / "a.safetensors"}, kFormats, 2));
+    const std::string whole = read_file(scratch / "a.safetensors");
+    for (const std::size_t from_end : {9u, 100'000u, 700'000u, 1'600'007u}) {
+        std::string bytes = whole;
+        bytes[bytes.size() - from_end] ^= 16;
+        put(scratch / "a.safetensors", bytes);
+        const std::string message = message_of<IoError>([&] { inspect({scratch / "a.safetensors"}, kFormats, 2); });
+        EXPECT_TRUE(has(message, "a.safetensors: the bytes of tensor \"large\"")) << message;
+    }
 }
 
 TEST(Inspect, RefusesWhatIsNoSafetensorsFile) {

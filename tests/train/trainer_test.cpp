@@ -262,6 +262,31 @@ TEST(Snapshot, RestoresNothingWhereOnePartIsMissing) {
     EXPECT_EQ(restore_snapshot(other, good).step, 3);
 }
 
+// The first step moves a weight by its momentum times the rate, element by element.
+TEST(Snapshot, HoldsMomentsInTheLayoutsOfTheirWeights) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.model.name = "convnet";
+    config.data.width = 6;
+    config.optimizer = {.name = "sgd", .lr = 0.125, .weight_decay = 0, .momentum = 0.9};
+    config.trainer.max_steps = 1;
+    const StateDict before = make_initial_model(config)->state_dict();
+    const Checkpoint checkpoint = load_checkpoint(last_checkpoint(train(config).folder));
+    const StateDict after = model_weights(checkpoint);
+    int images = 0;
+    for (const auto& [name, tensor] : checkpoint.tensors) {
+        if (!name.starts_with("optimizer.momentum_buffer.")) continue;
+        const std::string weight = name.substr(std::string("optimizer.momentum_buffer.").size());
+        ASSERT_EQ(tensor.shape(), after.at(weight).shape()) << name;
+        images += tensor.rank() == 4;
+        const auto moment = tensor.to_vector<float>(), old = before.at(weight).to_vector<float>(),
+                   now = after.at(weight).to_vector<float>();
+        for (std::size_t i = 0; i < moment.size(); ++i)
+            ASSERT_NEAR(old[i] - now[i], 0.125f * moment[i], 1e-6f) << name << " " << i;
+    }
+    EXPECT_GT(images, 0) << "this test wants convolutions";
+}
+
 TEST(Snapshot, AScalerStartsAfreshWhereTheRunHadNone) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
