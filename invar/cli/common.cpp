@@ -6,8 +6,11 @@
 #include <optional>
 #include <sstream>
 
+#include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/io/file.h"
+#include "invar/train/run_config.h"
+#include "invar/train/run_folder.h"
 
 namespace invar {
 
@@ -134,6 +137,13 @@ std::string read_more(const std::string& document, const std::string& what_it_do
         return fmt::format("\n{} {}.", (*folder / document).string(), what_it_does);
     }
     return "";
+}
+
+Config ConfigArguments::load_run(const fs::path& folder) const {
+    const RunConfig found = read_run_config(folder);
+    if (found.note.empty()) return load_over(RunFolder::config_of(folder));
+    warn("note: " + found.note);
+    return load_over_text(found.yaml);
 }
 
 std::string example(const std::vector<std::string>& lines) {

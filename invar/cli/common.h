@@ -33,6 +33,8 @@ struct ConfigArguments {
     // The same on top of a configuration that is not among the words: a file, or its text.
     Config load_over(const std::filesystem::path& file) const;
     Config load_over_text(const std::string& yaml) const;
+    // That of a run; warns where its config.yaml is no use and a checkpoint had to do.
+    Config load_run(const std::filesystem::path& folder) const;
 };
 
 // "\nPATH tells more." for the end of a help page, PATH being that of a document of docs/ where this program was

@@ -85,8 +85,7 @@ std::vector<Batch> on_device(const std::vector<Batch>& group, Device device) {
 }
 
 bool is_run(const std::string& word) {
-    std::error_code ignored;
-    return !word.empty() && fs::is_regular_file(RunFolder::config_of(word), ignored);
+    return !word.empty() && RunFolder::is_run(word);
 }
 
 // Writes the page; where it lies.
@@ -187,8 +186,10 @@ int diagnose_command(DiagnoseArguments& a) {
     std::optional<Checkpoint> checkpoint;
     if (of_run) {
         std::erase(a.words, word);
-        config = a.load_over(RunFolder::config_of(word));
+        config = a.load_run(word);
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
+        latest.check_usable(word);
+        for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
         if (latest) checkpoint = load_checkpoint(latest.path);
     } else {
         config = a.load();

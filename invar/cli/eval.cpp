@@ -52,13 +52,13 @@ Source read_source(EvalArguments& arguments) {
     };
     if (fs::is_directory(target, error)) {
         refuse_config();
-        check<UsageError>(fs::is_regular_file(RunFolder::config_of(target), error),
-                          "{}: not the folder of a run: it has no config.yaml", target.string());
+        check<UsageError>(RunFolder::is_run(target), "{}: not the folder of a run: it has no config.yaml",
+                          target.string());
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(target), 1).latest();
-        for (const std::string& note : latest.notes) warn("note: " + note);
+        latest.check_usable(target);
+        for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
         check(bool(latest), "{}: the run has no whole checkpoint yet", target.string());
-        return {latest.path.string(), arguments.load_over(RunFolder::config_of(target)),
-                model_weights(load_checkpoint(latest.path))};
+        return {latest.path.string(), arguments.load_run(target), model_weights(load_checkpoint(latest.path))};
     }
     if (!is_checkpoint(target)) return {target.string(), arguments.load(), std::nullopt};
     refuse_config();

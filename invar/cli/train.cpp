@@ -33,14 +33,12 @@ Config resolve(TrainArguments& arguments) {
     check<UsageError>(config.empty(),
                       "--resume takes the configuration of the run itself; leave out '{}' and set keys as key=value",
                       config);
-    const fs::path folder = arguments.resume, file = RunFolder::config_of(folder);
+    const fs::path folder = arguments.resume;
     std::error_code error;
     check<UsageError>(fs::is_directory(folder, error),
                       "--resume {}: there is no such folder; give the folder of a run, such as runs/{}",
                       folder.string(), Config{}.exp_name);
-    check<UsageError>(fs::is_regular_file(file, error), "--resume {}: not the folder of a run: it has no config.yaml",
-                      folder.string());
-    return arguments.load_over(file);
+    return arguments.load_run(folder);
 }
 
 // A low precision that nobody has compared with FP32 deserves a word; with --require-validated it does not start.
@@ -70,7 +68,7 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     for (const Recovery& r : summary.recoveries)
         table.row({"recovery", fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason,
                                            r.back_to, r.way_on())});
-    const bool trained = summary.samples_per_s > 0;  // a run that was finished already has nothing to tell of itself
+    const bool trained = summary.steps > 0;
     if (trained) table.row({"train loss", loss_text(summary.train_loss)});
     if (summary.status == "finished" && summary.validated) {
         table.row({"val loss", loss_text(summary.val_loss)});
@@ -115,7 +113,7 @@ int train(TrainArguments& arguments) {
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
         print(summary_table(summary, trainer.setup().scaler->enabled()));
         say(fmt::format("run folder: {}", folder));
-        if (finished && summary.samples_per_s == 0)
+        if (finished && summary.steps_now == 0)
             say("there was nothing left to train; a larger trainer.max_epochs goes on");
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }

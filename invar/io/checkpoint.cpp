@@ -1,5 +1,7 @@
 #include "invar/io/checkpoint.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <system_error>
@@ -105,6 +107,12 @@ fs::path CheckpointFolder::save(std::int64_t step, const Checkpoint& checkpoint)
     return path_of(step);
 }
 
+void LatestCheckpoint::check_usable(const fs::path& run) const {
+    check<UsageError>(step >= 0 || passed_over.empty(),
+                      "{}: none of its {} checkpoints can be used: {}; restore one, or start another run", run.string(),
+                      passed_over.size(), fmt::join(passed_over, "; "));
+}
+
 LatestCheckpoint CheckpointFolder::latest() const {
     LatestCheckpoint latest;
     const std::vector<std::int64_t> all = steps();
@@ -115,7 +123,7 @@ LatestCheckpoint CheckpointFolder::latest() const {
             latest.step = *step;
             break;
         } catch (const Error& error) {
-            latest.notes.push_back(fmt::format("passed over a checkpoint: {}", error.what()));
+            latest.passed_over.push_back(error.what());
         }
     }
     return latest;

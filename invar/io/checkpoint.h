@@ -28,8 +28,11 @@ void verify_checkpoint(const std::filesystem::path& path);
 struct LatestCheckpoint {
     std::filesystem::path path;  // empty when there is none
     std::int64_t step = -1;
-    std::vector<std::string> notes;  // one line for each newer file that was passed over, and why
+    std::vector<std::string> passed_over;  // one line for each newer file that cannot be used: which, and why
     explicit operator bool() const { return step >= 0; }
+    // Throws a UsageError with those lines where there are files and none can be used: to go on as if there were none
+    // would lose what somebody may still mend.
+    void check_usable(const std::filesystem::path& run) const;
 };
 
 // The checkpoints of a run: step_00000123.safetensors and its elders, at most `keep` of them.

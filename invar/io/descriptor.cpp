@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/io/watch.h"
 
 namespace invar {
 
@@ -62,7 +63,22 @@ bool names_descriptor(const std::string& path) {
     return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
 }
 
+const IoWatch::See*& watching() {
+    thread_local const IoWatch::See* see = nullptr;
+    return see;
+}
+
 }  // namespace
+
+IoWatch::IoWatch(See see) : see_(std::move(see)), previous_(watching()) {
+    watching() = &see_;
+}
+IoWatch::~IoWatch() {
+    watching() = previous_;
+}
+void IoWatch::tell(FileAct act, const std::filesystem::path& path) {
+    if (const See* const see = watching(); see != nullptr) (*see)(act, path);
+}
 
 void fail_with_errno(std::string_view what, const std::filesystem::path& path, int error) {
     fail<IoError>("cannot {} {}: {}; {}", what, path.string(), std::generic_category().message(error),
@@ -132,6 +148,7 @@ void Descriptor::announce(std::uint64_t offset, std::size_t bytes) const {
 }
 
 void Descriptor::write_all(std::string_view bytes) const {
+    IoWatch::tell(FileAct::write, path_);
     while (!bytes.empty()) {
         const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall));
         if (put < 0 && errno == EINTR) continue;
@@ -146,6 +163,7 @@ void Descriptor::sync() const {
     while (failed != 0 && errno == EINTR);
     // Pipes, terminals and some network folders cannot be synchronised; there is nothing to lose on them.
     if (failed != 0 && errno != EINVAL && errno != ENOTSUP) fail_with_errno("write", path_, errno);
+    IoWatch::tell(FileAct::sync, path_);
 }
 
 }  // namespace invar

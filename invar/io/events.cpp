@@ -63,9 +63,9 @@ AppendFile create_in(const std::filesystem::path& folder) {
     if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') host[0] = '-';
     const std::string name = fmt::format("events.out.tfevents.{}.{}", static_cast<std::int64_t>(wall_time()), host);
     make_folders(folder);
-    // Two runs begun in one second must not share a file.
+    // Two sessions begun in one second must not share a file; TensorBoard reads them in the order of their names.
     std::filesystem::path path = folder / name;
-    for (int again = 1; std::filesystem::exists(path); ++again) path = folder / fmt::format("{}.{}", name, again);
+    for (int again = 1; std::filesystem::exists(path); ++again) path = folder / fmt::format("{}.{:03}", name, again);
     return AppendFile::create(path);
 }
 
@@ -75,7 +75,9 @@ EventFile::EventFile(const std::filesystem::path& folder, std::optional<std::int
     : file_(create_in(folder)) {
     constexpr std::int64_t kSessionStart = 1;
     record(event(0, field(3, std::string_view("brain.Event:2"))));
-    if (resumed_at) record(event(*resumed_at, field(7, field(1, kSessionStart))));
+    // TensorBoard takes the first start of a session it sees for the run's own and purges nothing; at any later one it
+    // drops the points of that step and after.
+    record(event(resumed_at ? *resumed_at + 1 : 0, field(7, field(1, kSessionStart))));
     flush();
 }
 
@@ -102,6 +104,11 @@ void EventFile::flush() {
     if (pending_.empty()) return;
     file_.append(pending_);
     pending_.clear();
+}
+
+void EventFile::sync() {
+    flush();
+    file_.sync();
 }
 
 }  // namespace invar

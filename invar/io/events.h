@@ -14,15 +14,17 @@ namespace invar {
 
 class EventFile {
   public:
-    // Makes events.out.tfevents.<time>.<host> in `folder`. A resumed run gives its first step, so that TensorBoard
-    // drops what the interrupted one logged from there on.
+    // Makes events.out.tfevents.<time>.<host> in `folder`. A resumed run gives the last step that counts, so that
+    // TensorBoard drops what the interrupted one logged after it.
     explicit EventFile(const std::filesystem::path& folder, std::optional<std::int64_t> resumed_at = {});
     ~EventFile();
     EventFile(const EventFile&) = delete;
     EventFile& operator=(const EventFile&) = delete;
 
     void scalar(std::string_view tag, std::int64_t step, double value);
+    // What was flushed can be read, whatever becomes of this process; what was synced, whatever becomes of the machine.
     void flush();
+    void sync();
     const std::filesystem::path& path() const { return file_.path(); }
 
   private:

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "invar/core/error.h"
+#include "invar/io/watch.h"
 
 namespace invar {
 
@@ -39,6 +41,7 @@ class Temporary {
     void rename_over_target() {
         if (::rename(path_.c_str(), target_.c_str()) != 0) fail_with_errno("write", target_, errno);
         renamed_ = true;
+        IoWatch::tell(FileAct::rename, target_);
     }
 
   private:
@@ -98,18 +101,22 @@ void write_file_atomically(const fs::path& path, std::span<const std::string_vie
     for (const std::string_view piece : pieces) temporary.file().write_all(piece);
     temporary.file().sync();
     temporary.rename_over_target();
-    Descriptor::open(folder_of(path), O_RDONLY | O_DIRECTORY, "write").sync();
+    sync_folder(folder_of(path));
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
     write_file_atomically(path, std::span(&content, 1));
 }
 
+bool is_temporary(const fs::path& path) {
+    const std::string name = path.filename().string();
+    return name.starts_with('.') && name.ends_with(kTemporarySuffix);
+}
+
 void sweep_temporaries(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = entry->path().filename().string();
-        if (!name.starts_with('.') || !name.ends_with(kTemporarySuffix)) continue;
+        if (!is_temporary(entry->path())) continue;
         const int fd = ::open(entry->path().c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0) continue;
         const bool abandoned = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -118,12 +125,23 @@ void sweep_temporaries(const fs::path& folder) {
     }
 }
 
+void sync_folder(const fs::path& folder) {
+    Descriptor::open(folder, O_RDONLY | O_DIRECTORY, "write").sync();
+}
+
 void make_folders(const fs::path& folder) {
     std::error_code error;
+    std::vector<fs::path> made;
+    for (fs::path at = folder; !at.empty() && !fs::exists(at, error); at = at.parent_path()) made.push_back(at);
     fs::create_directories(folder, error);
     if (error) fail_with_errno("make the folder", folder, error.value());
     check<IoError>(fs::is_directory(folder, error), "cannot make the folder {}: a file of that name is in the way",
                    folder.string());
+    for (auto at = made.rbegin(); at != made.rend(); ++at) {
+        IoWatch::tell(FileAct::make_folder, *at);
+        // A folder that may be written but not read cannot be synced; what is made in it is as safe as it can be.
+        if (::access(folder_of(*at).c_str(), R_OK) == 0) sync_folder(folder_of(*at));
+    }
 }
 
 AppendFile::AppendFile(fs::path path, int flags)
@@ -162,22 +180,34 @@ void AppendFile::truncate(std::uint64_t bytes) {
     if (failed != 0) fail_with_errno("write", path_, errno);
 }
 
-FolderLock::FolderLock(const fs::path& folder)
-    : file_(Descriptor::open(folder / ".lock", O_RDWR | O_CREAT | O_NOFOLLOW, "lock")) {
+FolderLock::FolderLock(const fs::path& folder) : FolderLock(open_lock(folder)) {
+    if (take(folder)) return;
+    char holder[32] = {};
+    const ssize_t got = ::pread(file_.get(), holder, sizeof holder - 1, 0);
+    fail<IoError>("another run (process {}) is writing into {}; wait for it or choose another output_dir=",
+                  got > 0 ? std::string_view(holder, static_cast<std::size_t>(got)) : "unknown", folder.string());
+}
+
+std::optional<FolderLock> FolderLock::try_lock(const fs::path& folder) {
+    FolderLock lock(open_lock(folder));
+    return lock.take(folder) ? std::optional(std::move(lock)) : std::nullopt;
+}
+
+Descriptor FolderLock::open_lock(const fs::path& folder) {
+    return Descriptor::open(folder / kFile, O_RDWR | O_CREAT | O_NOFOLLOW, "lock");
+}
+
+bool FolderLock::take(const fs::path& folder) {
     int failed;
     do failed = ::flock(file_.get(), LOCK_EX | LOCK_NB);
     while (failed != 0 && errno == EINTR);
-    if (failed != 0 && errno == EWOULDBLOCK) {
-        char holder[32] = {};
-        const ssize_t got = ::pread(file_.get(), holder, sizeof holder - 1, 0);
-        fail<IoError>("another run (process {}) is writing into {}; wait for it or choose another output_dir=",
-                      got > 0 ? std::string_view(holder, static_cast<std::size_t>(got)) : "unknown", folder.string());
-    }
+    if (failed != 0 && errno == EWOULDBLOCK) return false;
     // A folder on a disk without locks is used unlocked rather than not at all.
     if (failed != 0 && errno != ENOLCK && errno != ENOTSUP && errno != ENOSYS) fail_with_errno("lock", folder, errno);
     const std::string process = std::to_string(::getpid());
     (void)!::ftruncate(file_.get(), 0);
     (void)!::pwrite(file_.get(), process.data(), process.size(), 0);
+    return true;
 }
 
 }  // namespace invar

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +24,11 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 // Removes what killed processes left of write_file_atomically in this folder; leaves those still being written.
 void sweep_temporaries(const std::filesystem::path& folder);
 
+bool is_temporary(const std::filesystem::path& path);
+
+// Made to last: their entries are synced, as are those of the files in a folder by sync_folder.
 void make_folders(const std::filesystem::path& folder);
+void sync_folder(const std::filesystem::path& folder);
 
 // A log that only grows: every append is one write(2), and one that fails half-way is taken back.
 class AppendFile {
@@ -50,9 +55,15 @@ class AppendFile {
 // however that ends.
 class FolderLock {
   public:
+    static constexpr const char* kFile = ".lock";
     explicit FolderLock(const std::filesystem::path& folder);
+    // Nothing where another one has it.
+    static std::optional<FolderLock> try_lock(const std::filesystem::path& folder);
 
   private:
+    explicit FolderLock(Descriptor file) : file_(std::move(file)) {}
+    static Descriptor open_lock(const std::filesystem::path& folder);
+    bool take(const std::filesystem::path& folder);
     Descriptor file_;
 };
 

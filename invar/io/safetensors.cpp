@@ -72,7 +72,7 @@ SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& m
     for (const auto& [name, tensor] : tensors) {
         check<UsageError>(tensor.defined(), "safetensors: tensor {} is undefined", Quoted{name});
         check<UsageError>(name != "__metadata__", "safetensors: a tensor must not be called {}", name);
-        header.entries.push_back({name, tensor.dtype(), tensor.shape(), 0, 0});
+        header.entries.push_back({name, tensor.dtype(), tensor.shape(), 0, 0, {}});
     }
     std::sort(header.entries.begin(), header.entries.end(), comes_before);
     SafetensorsImage image;

@@ -157,7 +157,7 @@ SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, 
         if (const DtypeName* own = find_name(kDtypeNames, entry.dtype)) {
             check_size(entry, 8 * size_of(own->dtype), count, source);
             header.entries.push_back(
-                {entry.name, own->dtype, parse_shape(entry, source), entry.offsets[0], entry.offsets[1]});
+                {entry.name, own->dtype, parse_shape(entry, source), entry.offsets[0], entry.offsets[1], {}});
             continue;
         }
         check<IoError>(foreign == ForeignDtypes::list,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
@@ -109,6 +110,15 @@ Findings Monitor::settle() {
 
 void Monitor::forget() {
     pending_.clear();
+}
+
+nlohmann::json Monitor::state() const {
+    return {{"alerts", alerts_.state()}, {"small_gradients", small_}};
+}
+
+void Monitor::restore(const nlohmann::json& state) {
+    alerts_.restore(state.at("alerts"));
+    small_ = state.at("small_gradients");
 }
 
 void Monitor::alert(Findings& findings, bool raised, const std::string& kind, const std::string& where, double value,

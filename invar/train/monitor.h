@@ -45,7 +45,10 @@ class Monitor {
     void forget();
 
     Alerts& alerts() { return alerts_; }
-    const Alerts& alerts() const { return alerts_; }
+
+    // For checkpoints, when all steps have been heard of: what later alerts rest on.
+    nlohmann::json state() const;
+    void restore(const nlohmann::json& state);
 
   private:
     struct Look;

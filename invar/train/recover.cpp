@@ -32,11 +32,32 @@ nlohmann::json Trainer::watch_state() const {
     nlohmann::json recoveries = nlohmann::json::array(), precisions = nlohmann::json::array();
     for (const Recovery& recovery : summary_.recoveries) recoveries.push_back(to_json(recovery));
     for (const PrecisionSpan& span : summary_.precisions) precisions.push_back({span.step, span.precision});
-    return {{"alerts", monitor_.alerts().state()},
+    const RunSummary& s = summary_;
+    return {{"monitor", monitor_.state()},
             {"stability", stability_.state()},
-            {"alerts_told", summary_.alerts},
             {"recoveries", recoveries},
-            {"precisions", precisions}};
+            {"precisions", precisions},
+            {"summary",
+             {{"alerts", s.alerts},
+              {"train_loss", s.train_loss},
+              {"max_grad_norm", s.max_grad_norm},
+              {"losses_finite", s.losses_finite},
+              {"validated", s.validated},
+              {"val_loss", s.val_loss},
+              {"val_accuracy", s.val_accuracy}}}};
+}
+
+void Trainer::restore_watch(const nlohmann::json& watch) {
+    monitor_.restore(watch.at("monitor"));
+    stability_.restore(watch.at("stability"));
+    const nlohmann::json& s = watch.at("summary");
+    summary_.alerts = s.at("alerts");
+    summary_.train_loss = s.at("train_loss");
+    summary_.max_grad_norm = s.at("max_grad_norm");
+    summary_.losses_finite = s.at("losses_finite");
+    summary_.validated = s.at("validated");
+    summary_.val_loss = s.at("val_loss");
+    summary_.val_accuracy = s.at("val_accuracy");
 }
 
 // The whole state of a run, as save() left it, with one more recovery where there was one. The precision comes first: a
@@ -53,9 +74,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
                 recoveries.push_back(recovery_from(each));
             for (const nlohmann::json& each : state.at("watch").at("precisions"))
                 precisions.push_back({each.at(0), each.at(1)});
-            monitor_.alerts().restore(state.at("watch").at("alerts"));
-            stability_.restore(state.at("watch").at("stability"));
-            summary_.alerts = state.at("watch").value("alerts_told", std::int64_t(0));
+            restore_watch(state.at("watch"));
         }
     } catch (const nlohmann::json::exception&) {
         fail("the checkpoint's state lacks what a run needs to go on; it was written by something else");
@@ -118,7 +137,6 @@ void Trainer::recover(Observer& observer) {
     steps.skipped_in_a_row = 0;
     setup_.optimizer->set_state(steps);
     unstable_.reset();
-    summary_.all_finite = true;  // what was not is taken back
     reset_peak_memory(setup_.device);
 
     folder_->rewind(progress_.step);
@@ -198,7 +216,7 @@ void Trainer::give_up(const Instability& found, const std::string& because) {
     ++summary_.alerts;
     folder_->log(Alert{found.step, found.epoch, found.kind, "", found.report.loss, text});
     clock_.stop();
-    summary_.memory = memory_stats(setup_.device);
+    measure_memory();
     write_summary("unstable", text);
     fail("{}", text);
 }

@@ -1,10 +1,14 @@
 #include "invar/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "invar/core/error.h"
 #include "invar/io/file.h"
+#include "invar/train/run_config.h"
 
 namespace invar {
 
@@ -33,33 +37,77 @@ void drop_lines_after(const fs::path& path, std::int64_t step) {
     write_file_atomically(path, kept);
 }
 
-fs::path prepared(const fs::path& folder) {
+// The folder of a start that was killed before it had written its configuration, or of nobody yet.
+bool is_unused(const fs::path& folder) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+        if (entry->path().filename() != FolderLock::kFile && !is_temporary(entry->path())) return false;
+    return !error;
+}
+
+// The lock of this folder where no run has it; of several starts at once one gets it.
+std::optional<FolderLock> claim(const fs::path& folder) {
+    std::error_code ignored;
+    if (fs::exists(folder, ignored) && !is_unused(folder)) return std::nullopt;
     make_folders(folder);
-    return folder;
+    std::optional<FolderLock> lock = FolderLock::try_lock(folder);
+    if (lock && !is_unused(folder)) lock.reset();  // another start came first, and has ended meanwhile
+    return lock;
+}
+
+bool is_same_folder(const Descriptor& opened, const fs::path& path) {
+    struct stat ours {
+    }, there{};
+    return ::fstat(opened.get(), &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
 }
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path, const Config& config, std::optional<std::int64_t> resumed_at)
-    : path_(prepared(path)),
-      lock_(path_),
-      checkpoints_(prepared(checkpoints_of(path_)), int(config.trainer.keep_checkpoints)),
-      events_(config.logger.tensorboard ? std::make_unique<EventFile>(path_, resumed_at) : nullptr) {
+// The configuration first: whatever else a killed run leaves can be made sense of with it.
+RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, std::optional<std::int64_t> resumed_at)
+    : path_(std::move(path)),
+      lock_(std::move(lock)),
+      place_(Descriptor::open(path_, O_RDONLY | O_DIRECTORY, "open")),
+      keep_(int(config.trainer.keep_checkpoints)),
+      checkpoints_(checkpoints_of(path_), keep_) {
+    sweep_temporaries(path_);
+    write_file_atomically(config_of(path_), run_config_text(config));
+    make_folders(checkpoints_of(path_));
     if (resumed_at) drop_lines_after(path_ / "metrics.jsonl", *resumed_at);
     metrics_.emplace(path_ / "metrics.jsonl");
-    write_file_atomically(config_of(path_), to_yaml(config));
+    if (config.logger.tensorboard) events_ = std::make_unique<EventFile>(path_, resumed_at);
 }
 
 RunFolder RunFolder::create(const Config& config) {
     const fs::path wanted = fs::path(config.output_dir) / config.exp_name;
-    fs::path path = wanted;
-    std::error_code ignored;
-    for (int i = 2; fs::exists(path, ignored); ++i) path = wanted.string() + "_" + std::to_string(i);
-    return RunFolder(path, config, {});
+    for (int i = 1;; ++i) {
+        const fs::path path = i == 1 ? wanted : fs::path(fmt::format("{}_{}", wanted.string(), i));
+        if (std::optional<FolderLock> lock = claim(path)) return RunFolder(path, std::move(*lock), config, {});
+    }
 }
 
-RunFolder RunFolder::reopen(const fs::path& folder, const Config& config, std::int64_t step) {
-    return RunFolder(folder, config, step);
+RunFolder RunFolder::reopen(const fs::path& folder, FolderLock lock, const Config& config, std::int64_t step) {
+    return RunFolder(folder, std::move(lock), config, step);
+}
+
+bool RunFolder::is_run(const fs::path& folder) {
+    std::error_code ignored;
+    return fs::is_regular_file(config_of(folder), ignored) || fs::is_directory(checkpoints_of(folder), ignored);
+}
+
+bool RunFolder::follow() {
+    if (is_same_folder(place_, path_)) return false;
+    std::error_code error;
+    const fs::path now = fs::read_symlink(fmt::format("/proc/self/fd/{}", place_.get()), error);
+    check<IoError>(
+        !error && is_same_folder(place_, now),
+        "the folder {} was deleted while its run was writing into it, and its checkpoints with it; start the "
+        "run again",
+        path_.string());
+    path_ = now;
+    checkpoints_ = CheckpointFolder(checkpoints_of(path_), keep_);
+    return true;
 }
 
 JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int64_t total) {
@@ -90,6 +138,7 @@ void RunFolder::log(const StepMetrics& m) {
     events_->scalar("amp/skipped_steps", m.step, double(m.skipped));
     events_->scalar("speed/samples_per_s", m.step, m.samples_per_s);
     events_->scalar("memory/peak_bytes", m.step, double(m.memory.peak_total));
+    events_->flush();
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
@@ -98,6 +147,7 @@ void RunFolder::log(const ValidationMetrics& m) {
     if (!events_) return;
     events_->scalar("val/loss", m.step, m.loss);
     events_->scalar("val/accuracy", m.step, m.accuracy);
+    events_->flush();
 }
 
 void RunFolder::log(const MonitorMetrics& m) {
@@ -120,6 +170,7 @@ void RunFolder::log(const MonitorMetrics& m) {
     if (!events_) return;
     if (m.memory) events_->scalar("memory/live_bytes", m.step, double(m.memory->live_total));
     if (m.step_ms) events_->scalar("speed/step_ms", m.step, *m.step_ms);
+    events_->flush();
 }
 
 void RunFolder::log(const Alert& a) {
@@ -127,8 +178,9 @@ void RunFolder::log(const Alert& a) {
     line.add("step", a.step).add("epoch", a.epoch).add("alert", a.kind);
     if (!a.where.empty()) line.add("where", a.where);
     metrics_->write(line.add("value", float(a.value)).add("message", a.message));
-    const std::string tag = "alerts/" + a.kind + (a.where.empty() ? "" : "/" + a.where);
-    if (events_) events_->scalar(tag, a.step, a.value);
+    if (!events_) return;
+    events_->scalar("alerts/" + a.kind + (a.where.empty() ? "" : "/" + a.where), a.step, a.value);
+    events_->flush();
 }
 
 void RunFolder::log(const Recovery& r, std::int64_t epoch) {
@@ -137,7 +189,9 @@ void RunFolder::log(const Recovery& r, std::int64_t epoch) {
     line.add("from", r.from).add("to", r.to);
     if (!r.setting.empty()) line.add("setting", r.setting);
     metrics_->write(line);
-    if (events_) events_->scalar("alerts/recovery", r.back_to, double(r.failed_at));
+    if (!events_) return;
+    events_->scalar("alerts/recovery", r.back_to, double(r.failed_at));
+    events_->flush();
 }
 
 void RunFolder::rewind(std::int64_t step) {
@@ -150,12 +204,13 @@ void RunFolder::rewind(std::int64_t step) {
 }
 
 void RunFolder::write_summary(const JsonLine& summary) const {
-    write_file_atomically(path_ / "summary.json", summary.text() + "\n");
+    write_file_atomically(summary_of(path_), summary.text() + "\n");
 }
 
-void RunFolder::flush() {
+void RunFolder::sync() {
     metrics_->sync();
-    if (events_) events_->flush();
+    if (events_) events_->sync();
+    sync_folder(path_);
 }
 
 }  // namespace invar

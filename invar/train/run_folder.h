@@ -62,10 +62,12 @@ struct Recovery {
 
 class RunFolder {
   public:
-    // A new run: output_dir/exp_name, or exp_name_2, _3, ... where that is taken.
+    // A new run: output_dir/exp_name, or exp_name_2, _3, ... where that is taken, also by a start at the same moment. A
+    // folder that holds nothing yet, as when its run was killed at once, is not taken.
     static RunFolder create(const Config& config);
     // An old one, to go on with; the configuration may have been changed by overrides.
-    static RunFolder reopen(const std::filesystem::path& folder, const Config& config, std::int64_t step);
+    static RunFolder reopen(const std::filesystem::path& folder, FolderLock lock, const Config& config,
+                            std::int64_t step);
 
     const std::filesystem::path& path() const { return path_; }
     const CheckpointFolder& checkpoints() const { return checkpoints_; }
@@ -78,15 +80,25 @@ class RunFolder {
     // repeated.
     void rewind(std::int64_t step);
     void write_summary(const JsonLine& summary) const;
-    void flush();
+    // Everything logged is on the disk. What a checkpoint rests on must be before the checkpoint is.
+    void sync();
+    // Whether the folder was renamed while the run was writing; it goes on in the renamed one. Throws IoError where it
+    // was deleted.
+    bool follow();
 
+    // Whether a run has been writing here.
+    static bool is_run(const std::filesystem::path& folder);
     static std::filesystem::path config_of(const std::filesystem::path& folder) { return folder / "config.yaml"; }
+    static std::filesystem::path summary_of(const std::filesystem::path& folder) { return folder / "summary.json"; }
     static std::filesystem::path checkpoints_of(const std::filesystem::path& folder) { return folder / "checkpoints"; }
 
   private:
-    RunFolder(std::filesystem::path path, const Config& config, std::optional<std::int64_t> resumed_at);
+    RunFolder(std::filesystem::path path, FolderLock lock, const Config& config,
+              std::optional<std::int64_t> resumed_at);
     std::filesystem::path path_;
     FolderLock lock_;
+    Descriptor place_;  // the folder itself, whatever it is called
+    int keep_;
     CheckpointFolder checkpoints_;
     std::optional<JsonlFile> metrics_;
     std::unique_ptr<EventFile> events_;

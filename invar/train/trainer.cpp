@@ -26,7 +26,7 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
         .add("skipped_steps", s.skipped)
         .add("alerts", s.alerts)
         .add("final_scale", s.final_scale);
-    line.add("train_loss", s.train_loss);
+    if (s.steps > 0) line.add("train_loss", s.train_loss);
     if (s.validated) line.add("val_loss", s.val_loss).add("val_accuracy", s.val_accuracy);
     line.add("train_seconds", s.train_seconds)
         .add("samples_per_s", s.samples_per_s)
@@ -62,9 +62,11 @@ Trainer::Trainer(Config config, std::optional<fs::path> resume)
 }
 
 void Trainer::resume_from(const fs::path& folder) {
+    FolderLock lock(folder);  // first, so that no other process moves on what is about to be read
     const LatestCheckpoint latest =
         CheckpointFolder(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints)).latest();
-    notes_ = latest.notes;
+    latest.check_usable(folder);
+    for (const std::string& reason : latest.passed_over) notes_.push_back("passed over a checkpoint: " + reason);
     if (latest) {
         try {
             restore(load_checkpoint(latest.path));
@@ -76,7 +78,8 @@ void Trainer::resume_from(const fs::path& folder) {
     } else {
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
-    folder_.emplace(RunFolder::reopen(folder, config_, progress_.step));
+    read_totals(RunFolder::summary_of(folder));
+    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, progress_.step));
     for (const Recovery& recovery : summary_.recoveries)
         if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
 }
@@ -86,6 +89,7 @@ RunSummary Trainer::run(Observer& observer) {
     if (!folder_) folder_.emplace(RunFolder::create(config_));
     summary_.folder = folder_->path();
     reset_peak_memory(setup_.device);
+    write_summary("running");  // whatever it said before, it is not finished now
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
     ReportSlots slots = reports_.slots();
@@ -101,11 +105,39 @@ RunSummary Trainer::run(Observer& observer) {
     }
 
     const bool finished = progress_.step >= setup_.total_steps;
-    summary_.memory = memory_stats(setup_.device);
+    measure_memory();
     save(observer);
     if (finished) validate(observer);
     write_summary(finished ? "finished" : "interrupted");
+    summary_.folder = folder_->path();
     return summary_;
+}
+
+// How long the processes before this one have trained, how fast, and the memory it took, from the summary that was
+// written just before the checkpoint. Where that is of another step, since the newest checkpoint was damaged or not
+// written any more, the time is taken in proportion.
+void Trainer::read_totals(const fs::path& summary) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(summary, ignored)) return;
+    const nlohmann::json before = nlohmann::json::parse(read_file(summary), nullptr, false);
+    try {
+        const double steps = before.at("steps");
+        if (steps <= 0) return;
+        earlier_.seconds = before.at("train_seconds").get<double>() * std::min(double(progress_.step) / steps, 1.0);
+        earlier_.samples_per_s = before.at("samples_per_s");
+        const nlohmann::json& peak = before.at("peak_bytes");
+        for (int i = 0; i < kPurposes; ++i) earlier_.memory.peak[std::size_t(i)] = peak.at(name_of(Purpose(i)));
+        earlier_.memory.peak_total = peak.at("total");
+    } catch (const nlohmann::json::exception&) {
+        // Written by hand or by something else: then this process counts from nothing.
+    }
+}
+
+void Trainer::measure_memory() {
+    summary_.memory = memory_stats(setup_.device);
+    auto& peak = summary_.memory.peak;
+    for (std::size_t i = 0; i < peak.size(); ++i) peak[i] = std::max(peak[i], earlier_.memory.peak[i]);
+    summary_.memory.peak_total = std::max(summary_.memory.peak_total, earlier_.memory.peak_total);
 }
 
 void Trainer::write_summary(const std::string& status, const std::string& failure) {
@@ -115,17 +147,21 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.epochs = progress_.epoch;
     summary_.skipped = setup_.optimizer->state().skipped;
     summary_.final_scale = setup_.scaler->get_scale();
-    summary_.train_seconds = clock_.seconds();
+    summary_.steps_now = heard_steps_;
+    summary_.train_seconds = earlier_.seconds + clock_.seconds();
     const bool warm = trained_samples_ > warm_samples_;  // there were more steps than the first ones
-    const double rated = summary_.train_seconds - (warm ? warm_seconds_ : 0.0);
-    summary_.samples_per_s = rated > 0 ? double(trained_samples_ - (warm ? warm_samples_ : 0)) / rated : 0.0;
+    const double before = earlier_.samples_per_s > 0 ? earlier_.seconds : 0.0;
+    const double rated = before + clock_.seconds() - (warm ? warm_seconds_ : 0.0);
+    const double samples = before * earlier_.samples_per_s + double(trained_samples_ - (warm ? warm_samples_ : 0));
+    summary_.samples_per_s = rated > 0 ? samples / rated : 0.0;
     summary_.all_finite =
-        summary_.all_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
+        summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
+    folder_->follow();
     JsonLine line = summary_line(config_, summary_, setup_.device);
     if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
     if (!failure.empty()) line.add("failure", failure);
     folder_->write_summary(line);
-    folder_->flush();
+    folder_->sync();
 }
 
 void Trainer::train_epoch(Observer& observer) {
@@ -197,7 +233,7 @@ void Trainer::hear(StepReport report, Observer& observer) {
     if (++heard_steps_ == kWarmUps) warm_seconds_ = now, warm_samples_ = trained_samples_;
     if (std::isfinite(report.step.grad_norm))
         summary_.max_grad_norm = std::max(summary_.max_grad_norm, double(report.step.grad_norm));
-    summary_.all_finite = summary_.all_finite && std::isfinite(report.loss);
+    summary_.losses_finite = summary_.losses_finite && std::isfinite(report.loss);
     log_step(given, report, now, observer);
     const HeardStep heard{given.step(), given.before.epoch, given.samples, now, given_.empty(), report};
     tell(monitor_.heard(heard), observer);
@@ -267,7 +303,11 @@ void Trainer::validate(Observer& observer) {
 void Trainer::save(Observer& observer) {
     if (saved_at_ == progress_.step) return;
     hear_out(observer);
-    if (unstable_) return;                           // every checkpoint is a good one
+    if (unstable_) return;  // every checkpoint is a good one
+    if (folder_->follow())
+        observer.noted(fmt::format("the run's folder was renamed; it goes on in {}", folder_->path().string()));
+    measure_memory();
+    write_summary("running");
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
     checkpoint.state["watch"] = watch_state();

@@ -41,8 +41,9 @@ struct PrecisionSpan {
 struct RunSummary {
     std::filesystem::path folder;
     std::string precision;  // at the end
-    std::string status;     // "finished", "interrupted" or "unstable"
+    std::string status;     // "finished", "interrupted", "unstable", or "running" until one of them
     std::int64_t steps = 0;
+    std::int64_t steps_now = 0;  // of them by this process, which may have resumed the run
     std::int64_t skipped = 0;
     std::int64_t alerts = 0;
     std::int64_t epochs = 0;
@@ -51,13 +52,15 @@ struct RunSummary {
     bool validated = false;  // ever
     double val_loss = 0.0;
     double val_accuracy = 0.0;
+    // These three over all processes that have trained it.
     double train_seconds = 0.0;  // without validation and checkpoints
     double samples_per_s = 0.0;  // without the first steps, in which libraries choose their ways
+    MemoryStats memory;          // peaks
     double max_grad_norm = 0.0;  // of all steps where it was finite
     std::vector<PrecisionSpan> precisions;
     std::vector<Recovery> recoveries;
-    MemoryStats memory;
-    bool all_finite = true;  // every logged loss, and the weights at the end
+    bool losses_finite = true;  // of all steps
+    bool all_finite = true;     // and the weights at the end
 };
 
 class Trainer {
@@ -104,7 +107,11 @@ class Trainer {
 
     void resume_from(const std::filesystem::path& folder);
     void restore(const Checkpoint& checkpoint, const std::optional<Recovery>& added = {});
-    nlohmann::json watch_state() const;  // what a checkpoint holds beside the snapshot
+    // What a checkpoint holds beside the snapshot: all that later alerts, decisions and the summary rest on, but for
+    // clocks and memory, so that a resumed run saves the same bytes.
+    nlohmann::json watch_state() const;
+    void restore_watch(const nlohmann::json& watch);
+    void read_totals(const std::filesystem::path& summary);
     void follow_plan(Observer& observer);
     void train_epoch(Observer& observer);
     void hear(StepReport report, Observer& observer);
@@ -114,6 +121,7 @@ class Trainer {
     bool validation_due() const;
     void validate(Observer& observer);
     void save(Observer& observer);
+    void measure_memory();
     void write_summary(const std::string& status, const std::string& failure = "");
     void react(const Instability& found, Observer& observer);
     void recover(Observer& observer);
@@ -140,6 +148,11 @@ class Trainer {
     std::optional<RunFolder> folder_;
     std::vector<std::string> notes_;
     RunSummary summary_;
+    struct Totals {
+        double seconds = 0.0, samples_per_s = 0.0;
+        MemoryStats memory;
+    };
+    Totals earlier_;  // of the processes before this one
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
     std::int64_t heard_steps_ = 0, trained_samples_ = 0;

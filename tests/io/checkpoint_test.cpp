@@ -141,7 +141,7 @@ TEST(CheckpointFolder, KeepsTheNewestAndFindsTheLatest) {
     const LatestCheckpoint latest = folder.latest();
     EXPECT_EQ(latest.step, 123);
     EXPECT_EQ(latest.path.filename(), "step_00000123.safetensors");
-    EXPECT_TRUE(latest.notes.empty());
+    EXPECT_TRUE(latest.passed_over.empty());
     EXPECT_EQ(load_checkpoint(latest.path).state["step"], 123);
     folder.save(1'234'567'890'123, sample());
     EXPECT_EQ(folder.latest().step, 1'234'567'890'123);
@@ -157,12 +157,12 @@ TEST(CheckpointFolder, PassesOverBrokenOnesAndSaysSo) {
     put(folder.path_of(2), bytes.substr(0, 100));
     const LatestCheckpoint latest = folder.latest();
     EXPECT_EQ(latest.step, 1);
-    ASSERT_EQ(latest.notes.size(), 2u);
-    EXPECT_TRUE(has(latest.notes[0], "step_00000003") && has(latest.notes[0], "checksum")) << latest.notes[0];
-    EXPECT_TRUE(has(latest.notes[1], "step_00000002") && has(latest.notes[1], "truncated")) << latest.notes[1];
+    ASSERT_EQ(latest.passed_over.size(), 2u);
+    EXPECT_TRUE(has(latest.passed_over[0], "step_00000003") && has(latest.passed_over[0], "checksum")) << latest.passed_over[0];
+    EXPECT_TRUE(has(latest.passed_over[1], "step_00000002") && has(latest.passed_over[1], "truncated")) << latest.passed_over[1];
     put(folder.path_of(1), "");
     EXPECT_FALSE(folder.latest());
-    EXPECT_EQ(folder.latest().notes.size(), 3u);
+    EXPECT_EQ(folder.latest().passed_over.size(), 3u);
 }
 
 TEST(CheckpointFolder, NeverPrunesTheOnlyGoodOneForBrokenLaterOnes) {
@@ -221,7 +221,7 @@ TEST(CheckpointFolder, SurvivesBeingKilledAtAnyMoment) {
         const CheckpointFolder folder(scratch.path(), 2);
         const LatestCheckpoint latest = folder.latest();
         ASSERT_TRUE(latest) << attempt;
-        EXPECT_TRUE(latest.notes.empty()) << latest.notes[0];
+        EXPECT_TRUE(latest.passed_over.empty()) << latest.passed_over[0];
         EXPECT_EQ(load_checkpoint(latest.path).state["step"], latest.step);
         EXPECT_GE(latest.step, last) << "a finished checkpoint was lost";
         // A kill between writing and pruning may leave one file too many; the next save prunes it.

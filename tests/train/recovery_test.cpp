@@ -34,7 +34,7 @@ Config failing_config(const fs::path& output) {
 void expect_same_weights(const fs::path& a, const fs::path& b) {
     const Checkpoint ours = load_checkpoint(last_checkpoint(a)), theirs = load_checkpoint(last_checkpoint(b));
     EXPECT_EQ(ours.state.at("progress"), theirs.state.at("progress"));
-    for (const char* key : {"alerts", "stability", "precisions"})
+    for (const char* key : {"monitor", "stability", "precisions"})
         EXPECT_EQ(ours.state.at("watch").at(key), theirs.state.at("watch").at(key));
     EXPECT_EQ(ours.state.at("scaler"), theirs.state.at("scaler"));
     for (const auto& [name, tensor] : theirs.tensors)

@@ -1,0 +1,28 @@
+// IoWatch: what is done to files, in order, told to whoever asks on this thread. Only the order tells what a power loss
+// leaves, and only a test can ask for it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+namespace invar {
+
+enum class FileAct { write, sync, rename, make_folder };
+
+class IoWatch {
+  public:
+    // `path`: the file or folder; of a rename its new name.
+    using See = std::function<void(FileAct act, const std::filesystem::path& path)>;
+    explicit IoWatch(See see);
+    ~IoWatch();
+    IoWatch(const IoWatch&) = delete;
+    IoWatch& operator=(const IoWatch&) = delete;
+
+    static void tell(FileAct act, const std::filesystem::path& path);
+
+  private:
+    See see_;
+    const See* previous_;
+};
+
+}  // namespace invar
