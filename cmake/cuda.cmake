@@ -11,7 +11,11 @@ endif()
 # cards of this machine; else what people own, and for anything newer PTX, which the driver compiles. Our kernels need
 # compute capability 8.0: BF16 on tensor cores and asynchronous copies.
 function(choose_cuda_architectures nvcc)
-  if(DEFINED CMAKE_CUDA_ARCHITECTURES OR DEFINED ENV{CUDAARCHS})
+  if(DEFINED CMAKE_CUDA_ARCHITECTURES)
+    return()
+  endif()
+  if(NOT "$ENV{CUDAARCHS}" STREQUAL "")  # CMake itself looks at it in a fresh build folder only
+    set(CMAKE_CUDA_ARCHITECTURES $ENV{CUDAARCHS} PARENT_SCOPE)
     return()
   endif()
   execute_process(COMMAND ${nvcc} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
