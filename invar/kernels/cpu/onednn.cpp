@@ -199,7 +199,7 @@ void sgemm(const Product& p) {
           int(status));
 }
 
-void matmul(const View& a, const View& b, const View& out, bool accumulate) {
+void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) {
     const auto desc = [](const View& v) {
         return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype),
                             Dims{v.stride[0], v.stride[1], v.stride[2]});
@@ -210,13 +210,16 @@ void matmul(const View& a, const View& b, const View& out, bool accumulate) {
         sum.append_sum(1.0f);
         attributes.set_post_ops(sum);
     }
-    const auto primitive_desc = describe<dnnl::matmul>(attributes, desc(a), desc(b), desc(out));
+    const memory::desc row({1, 1, out.size[2]}, type_of(bias.dtype), Tag::abc);
+    const auto primitive_desc = bias ? describe<dnnl::matmul>(attributes, desc(a), desc(b), row, desc(out))
+                                     : describe<dnnl::matmul>(attributes, desc(a), desc(b), desc(out));
     Workspace scratch(primitive_desc.scratchpad_desc());
-    dnnl::matmul(primitive_desc)
-        .execute(stream(), {{DNNL_ARG_SRC, at(desc(a), a.data)},
-                            {DNNL_ARG_WEIGHTS, at(desc(b), b.data)},
-                            {DNNL_ARG_DST, at(desc(out), out.data)},
-                            {DNNL_ARG_SCRATCHPAD, scratch.mem}});
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, at(desc(a), a.data)},
+                                              {DNNL_ARG_WEIGHTS, at(desc(b), b.data)},
+                                              {DNNL_ARG_DST, at(desc(out), out.data)},
+                                              {DNNL_ARG_SCRATCHPAD, scratch.mem}};
+    if (bias) arguments.emplace(DNNL_ARG_BIAS, at(row, bias.data));
+    dnnl::matmul(primitive_desc).execute(stream(), arguments);
     stream().wait();
 }
 

@@ -25,8 +25,9 @@ struct Product {
 };
 void sgemm(const Product& product);
 
-// The same for rank-3 views of a native 16-bit type; the output is of that type or f32.
-void matmul(const View& a, const View& b, const View& out, bool accumulate);
+// The same for rank-3 views of a native 16-bit type; the output is of that type or f32. A bias, dense [columns], may be
+// absent.
+void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate);
 
 // Operands dense, of one dtype (f32, or a native one), but bias and weight gradients always f32.
 void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* w, const float* bias, void* y);

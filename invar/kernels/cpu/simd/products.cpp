@@ -150,7 +150,8 @@ void CpuKernels::matmul(const View& a, const View& b, const View& bias, const Vi
             fill(out, 0);
         return;
     }
-    if (onednn::native(a.dtype) && !bias) return onednn::matmul(a, b, out, accumulate);
+    if (onednn::native(a.dtype) && (!bias || (bias.stride[0] == 1 && !accumulate)))
+        return onednn::matmul(a, b, bias, out, accumulate);
     const Widened left(a), result(out);
     left.load(*this);
     if (accumulate) result.load(*this);
