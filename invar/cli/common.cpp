@@ -81,7 +81,7 @@ void ConfigArguments::add_to(CLI::App& command, const std::string& usage) {
                     "(trainer=fp16_safe)")
         ->option_text(usage);
     flag_for(command, "--device", "trainer.device", "Where to run: cpu, cuda or auto", "DEVICE");
-    flag_for(command, "--threads", "trainer.threads", "CPU threads; 0 for one a core", "N");
+    flag_for(command, "--threads", "trainer.threads", "CPU threads; 0 for one per core that may be used", "N");
 }
 
 void ConfigArguments::flag_for(CLI::App& command, const std::string& flag, const std::string& key,

@@ -15,6 +15,7 @@
 #include "invar/cli/signals.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
+#include "invar/kernels/threads.h"
 
 namespace invar {
 namespace {
@@ -155,6 +156,7 @@ int run(int argc, char** argv) {
 }  // namespace invar
 
 int main(int argc, char** argv) {
+    invar::spin_briefly(argv);
     invar::occupy_standard_descriptors();
     invar::let_writes_fail();
     return invar::run(argc, argv);

@@ -174,7 +174,8 @@ class Kernels {
 // The kernels of a device; throws where the build or the machine has no such device.
 Kernels& kernels_for(Device device);
 
-// How many threads CPU kernels use; 0 asks for one a core.
+// How many threads CPU kernels use. 0 asks for OMP_NUM_THREADS where it is set, otherwise for one per core that this
+// process may use: those of its affinity, and no more than its control group has a quota for (threads.h).
 void set_threads(int count);
 int threads();
 // What the CPU offers, for start-up lines: "AVX2, 16-bit widened to FP32" or "AMX, native BF16".

@@ -148,7 +148,7 @@ std::vector<Field> make_fields() {
              "skip leaves steps with NaN or Inf out and goes on; stop ends the run with a diagnosis; recover goes back "
              "to the last checkpoint and on in a safer precision.")
         .row("device", &T::device, device(), "Where to run.")
-        .row("threads", &T::threads, within(0, 4096), "CPU threads; 0 for one a core.");
+        .row("threads", &T::threads, within(0, 4096), "CPU threads; 0 for OMP_NUM_THREADS, or one per core that the process may use.");
 
     using S = ScalerConfig;
     Section(

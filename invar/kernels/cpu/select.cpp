@@ -2,7 +2,6 @@
 #include "invar/kernels/cpu/select.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <string>
 
@@ -36,16 +35,6 @@ Kernels& best_cpu_kernels() {
     if (runs_x86_v3()) return x86_v3::cpu_kernels();
 #endif
     return baseline::cpu_kernels();
-}
-
-void set_threads(int count) {
-#ifdef __SANITIZE_THREAD__
-    count = 1;  // libgomp's own locks are not instrumented, so that ThreadSanitizer would report every parallel loop
-#endif
-    omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
-}
-int threads() {
-    return omp_get_max_threads();
 }
 
 const char* cpu_description() {
