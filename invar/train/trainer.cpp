@@ -31,6 +31,7 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     line.add("train_seconds", s.train_seconds)
         .add("samples_per_s", s.samples_per_s)
         .add("max_grad_norm", s.max_grad_norm);
+    if (std::isfinite(s.waited_share)) line.add("waited_share", s.waited_share);
     JsonLine precisions;
     for (const PrecisionSpan& span : s.precisions) precisions.add(std::to_string(span.step), span.precision);
     line.add("precision_by_step", precisions).add("recoveries", std::int64_t(s.recoveries.size()));
@@ -88,6 +89,7 @@ RunSummary Trainer::run(Observer& observer) {
     stop_requested_ = false;
     if (!folder_) folder_.emplace(RunFolder::create(config_));
     summary_.folder = folder_->path();
+    used_before_ = cpu_use();
     reset_peak_memory(setup_.device);
     write_summary("running");  // whatever it said before, it is not finished now
     observer.started(setup_, *folder_, progress_);
@@ -149,6 +151,7 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.final_scale = setup_.scaler->get_scale();
     summary_.steps_now = heard_steps_;
     summary_.train_seconds = earlier_.seconds + clock_.seconds();
+    summary_.waited_share = (cpu_use() - used_before_).waited_share();
     const bool warm = trained_samples_ > warm_samples_;  // there were more steps than the first ones
     const double before = earlier_.samples_per_s > 0 ? earlier_.seconds : 0.0;
     const double rated = before + clock_.seconds() - (warm ? warm_seconds_ : 0.0);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "invar/core/cpu_use.h"
 #include "invar/train/graphed_step.h"
 #include "invar/train/monitor.h"
 #include "invar/train/precision_plan.h"
@@ -57,6 +58,7 @@ struct RunSummary {
     double samples_per_s = 0.0;  // without the first steps, in which libraries choose their ways
     MemoryStats memory;          // peaks
     double max_grad_norm = 0.0;  // of all steps where it was finite
+    double waited_share = 0.0;   // of the time its threads could have run, others did; NaN where nothing is known
     std::vector<PrecisionSpan> precisions;
     std::vector<Recovery> recoveries;
     bool losses_finite = true;  // of all steps
@@ -155,6 +157,7 @@ class Trainer {
     Totals earlier_;  // of the processes before this one
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
+    CpuUse used_before_;
     std::int64_t heard_steps_ = 0, trained_samples_ = 0;
     std::int64_t warm_samples_ = 0;  // of the first steps, which the rate is measured without
     double warm_seconds_ = 0.0;

@@ -123,7 +123,7 @@ inline std::vector<std::string> lines_of(const std::filesystem::path& run, const
 // What a run's summary says, without clocks and memory.
 inline nlohmann::json summary_of(const std::filesystem::path& run) {
     nlohmann::json summary = nlohmann::json::parse(file_bytes(run / "summary.json"));
-    for (const char* key : {"train_seconds", "samples_per_s", "peak_bytes"}) summary.erase(key);
+    for (const char* key : {"train_seconds", "samples_per_s", "waited_share", "peak_bytes"}) summary.erase(key);
     return summary;
 }
 

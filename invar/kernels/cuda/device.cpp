@@ -48,11 +48,17 @@ class Nvml {
         const auto find =
             reinterpret_cast<int (*)(const char*, void**)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
         memory_info_ = reinterpret_cast<int (*)(void*, MemoryInfo*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+        const auto version = reinterpret_cast<int (*)(char*, unsigned)>(dlsym(library, "nvmlSystemGetDriverVersion"));
         char bus[32] = {};
         if (init == nullptr || find == nullptr || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess ||
-            init() != 0 || find(bus, &device_) != 0)
+            init() != 0 || find(bus, &device_) != 0) {
             memory_info_ = nullptr;
+            return;
+        }
+        char driver[96] = {};
+        if (version != nullptr && version(driver, sizeof driver - 1) == 0) driver_ = driver;
     }
+    const std::string& driver() const { return driver_; }  // "580.65.06"; "" where it is not known
     std::int64_t used() const {
         MemoryInfo info{};
         return memory_info_ != nullptr && memory_info_(device_, &info) == 0 ? std::int64_t(info.used) : 0;
@@ -64,7 +70,13 @@ class Nvml {
     };
     void* device_ = nullptr;
     int (*memory_info_)(void*, MemoryInfo*) = nullptr;
+    std::string driver_;
 };
+
+const Nvml& nvml() {
+    static const Nvml library;
+    return library;
+}
 
 // Why this machine cannot run us, or "".
 std::string find_problem() {
@@ -139,14 +151,14 @@ std::string description() {
     cudaDeviceProp properties{};
     INVAR_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     const std::size_t cudnn = cudnnGetVersion();
-    return fmt::format("{}, {} multiprocessors, {:.0f} GiB, CUDA {}.{}, cuDNN {}.{}", properties.name,
+    const std::string driver = nvml().driver().empty() ? "" : ", driver " + nvml().driver();
+    return fmt::format("{}, {} multiprocessors, {:.0f} GiB, CUDA {}.{}, cuDNN {}.{}{}", properties.name,
                        properties.multiProcessorCount, double(properties.totalGlobalMem) / double(std::size_t(1) << 30),
-                       CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, cudnn / 10000, cudnn / 100 % 100);
+                       CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, driver);
 }
 
 std::int64_t memory_used() {
-    static const Nvml nvml;
-    return nvml.used();
+    return nvml().used();
 }
 
 }  // namespace invar::cuda

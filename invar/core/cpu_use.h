@@ -1,0 +1,17 @@
+// What the threads of this process had of the processor, and how long they waited for it while others had it.
+#pragma once
+
+namespace invar {
+
+struct CpuUse {
+    double ran = 0.0;     // seconds, of all threads that are alive
+    double waited = 0.0;  // seconds in which they could have run, and others did
+
+    // Of the time in which they wanted to run, the share that they waited; NaN where nothing is known.
+    double waited_share() const;
+    CpuUse operator-(const CpuUse& earlier) const;
+};
+// Since the threads began. All zero where the system does not tell.
+CpuUse cpu_use();
+
+}  // namespace invar
