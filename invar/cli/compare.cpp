@@ -13,6 +13,7 @@
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
+#include "invar/safety/learned.h"
 
 namespace invar {
 
@@ -23,9 +24,9 @@ namespace {
 struct CompareArguments {
     std::vector<std::string> paths;  // BASELINE CANDIDATE ..., each perhaps several with commas
     std::vector<std::string> baseline, candidate;
-    std::string metric, better, value = "last", report;
+    std::string metric, direction, value = "last", report;
     double margin = Limits{}.margin;
-    bool json = false;
+    bool json = false, any_length = false;
 };
 
 // The runs of one arm, before it is known which metric to look at.
@@ -38,8 +39,7 @@ struct FoundArm {
 FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role) {
     FoundArm arm;
     arm.paths = paths;
-    for (const std::string& path : paths)
-        for (const fs::path& run : find_runs(path)) arm.runs.push_back(read_run(run));
+    for (const fs::path& run : find_runs(paths)) arm.runs.push_back(read_run(run));
     for (const FoundRun& run : arm.runs) {
         const std::string& first = arm.runs.front().precision;
         check<UsageError>(
@@ -117,6 +117,34 @@ std::string choose_metric(const std::string& wanted, const std::vector<FoundArm>
                      fmt::join(metrics, ", "));
 }
 
+// A run that counts twice makes a test look surer than it is; one that stopped half-way is judged for what it did not
+// do.
+void check_runs(const std::vector<FoundArm>& arms, bool any_length, std::vector<std::string>& warnings) {
+    std::vector<const FoundRun*> all;
+    for (const FoundArm& arm : arms)
+        for (const FoundRun& run : arm.runs) all.push_back(&run);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j)
+            if (const std::string why = why_one_run(*all[j], *all[i]); !why.empty())
+                fail<UsageError>("{}: that is one run, which counts once; leave one of them out", why);
+        if (!all[i]->log.note.empty()) warnings.push_back(all[i]->log.note);
+        if (all[i]->unfinished.empty()) continue;
+        const std::string why = fmt::format("{} is no whole run: {}", all[i]->log.source, all[i]->unfinished);
+        check<UsageError>(any_length, "{}; finish it, or judge it as it is with --any-length", why);
+        warnings.push_back(why);
+    }
+}
+
+void check_lengths(Comparison& comparison, bool any_length) {
+    const std::string why = why_unequal(comparison);
+    if (why.empty()) return;
+    check<UsageError>(any_length,
+                      "the runs differ in length: {}; give runs of the same length, or judge them as they are with "
+                      "--any-length",
+                      why);
+    comparison.warnings.push_back("the runs differ in length, and so does what is compared: " + why);
+}
+
 // Arms are called by their precision where that tells them apart, else by their paths.
 void name_arms(std::vector<FoundArm>& arms) {
     std::set<std::string> precisions;
@@ -143,9 +171,10 @@ std::vector<std::string> words_of(const CompareArguments& a) {
     for (const std::string& path : a.baseline) words.insert(words.end(), {"--baseline", path});
     for (const std::string& path : a.candidate) words.insert(words.end(), {"--candidate", path});
     if (!a.metric.empty()) words.insert(words.end(), {"--metric", a.metric});
-    if (!a.better.empty()) words.insert(words.end(), {"--better", a.better});
+    if (!a.direction.empty()) words.insert(words.end(), {"--direction", a.direction});
     if (a.value != "last") words.insert(words.end(), {"--value", a.value});
     if (a.margin != Limits{}.margin) words.insert(words.end(), {"--margin", fmt::format("{}", a.margin)});
+    if (a.any_length) words.emplace_back("--any-length");
     if (!a.report.empty()) words.insert(words.end(), {"--report", a.report});
     return words;
 }
@@ -169,12 +198,23 @@ int compare_command(const CompareArguments& a) {
     for (const std::vector<std::string>& paths : candidates)
         arms.push_back(find_arm(split(paths, "CANDIDATE"), "candidate"));
     name_arms(arms);
+    check_runs(arms, a.any_length, comparison.warnings);
 
     comparison.metric = choose_metric(a.metric, arms);
-    comparison.direction = a.better.empty() ? direction_of(comparison.metric) : parse_direction(a.better);
+    comparison.direction = a.direction.empty() ? need_direction(comparison.metric) : parse_direction(a.direction);
+    if (a.metric.empty() && !is_held_out(comparison.metric))
+        comparison.warnings.push_back(fmt::format(
+            "{} does not look like one on validation data, and the runs have no other in common", comparison.metric));
     const Take take = a.value == "best" ? Take::best : Take::last;
     comparison.baseline = arm_of(arms[0], comparison, take);
     for (std::size_t i = 1; i < arms.size(); ++i) comparison.candidates.push_back(arm_of(arms[i], comparison, take));
+    check_lengths(comparison, a.any_length);
+    for (RunRecord& run : comparison.baseline.runs) {
+        const Doubt doubt = doubt_learning(run, comparison.metric, comparison.direction);
+        if (doubt.certain) run.not_learned = doubt.why;
+        if (!doubt.why.empty() && !doubt.certain)
+            comparison.warnings.push_back(fmt::format("the baseline {} may not have learned: {}", run.name, doubt.why));
+    }
     decide(comparison);
 
     ReportFiles files;
@@ -213,11 +253,14 @@ void add_compare(CLI::App& app, int& exit_code) {
     command
         ->add_option("--metric", a.metric, "What is compared; left out, the first that looks like a validation metric")
         ->option_text("NAME");
-    command->add_option("--better", a.better, "higher or lower; left out, deduced from the metric's name")
-        ->option_text("WAY");
+    command
+        ->add_option("--direction,--better", a.direction,
+                     "Which way is better: higher or lower; left out, as the metric's name says")
+        ->option_text("lower|higher");
     command->add_option("--value", a.value, "Which value stands for a run: last or best")->option_text("last|best");
     command->add_option("--margin", a.margin, "Relative difference that does not matter; twice of it is harm")
         ->option_text("0.01");
+    command->add_flag("--any-length", a.any_length, "Judge runs of different length, or cut short, as they are");
     command->add_option("--report", a.report, "Write report.md, report.json and report.html into this folder")
         ->option_text("DIR");
     command->add_flag("--json", a.json, "One JSON object a line: every arm, then the verdict");
@@ -225,7 +268,9 @@ void add_compare(CLI::App& app, int& exit_code) {
         example({"invar compare runs/fp32 runs/fp16 --report report",
                  "invar compare logs/fp32/version_0/metrics.csv logs/fp16/version_0/metrics.csv --metric val/hmean",
                  "invar compare a_seed0.jsonl,a_seed1.jsonl b_seed0.jsonl,b_seed1.jsonl --metric eval_loss"}) +
-        "\n\nEnds with 0 on PASS, 3 on MARGINAL, 1 on FAIL, 2 where the runs cannot be compared.");
+        "\n\nEnds with 0 on PASS, 3 on MARGINAL, 1 on FAIL, 4 on INVALID (the baseline learned nothing, or broke "
+        "down), 2 "
+        "where\nthe runs cannot be compared.");
     command->callback([arguments, &exit_code] { exit_code = compare_command(*arguments); });
 }
 

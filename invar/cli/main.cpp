@@ -1,5 +1,6 @@
 // The program `invar`: parses the command line, runs one command, and turns errors into one line and an exit code:
-// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict, 128 + the signal that interrupted it.
+// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict, 4 an INVALID one, 128 + the signal that
+// interrupted it.
 // Commands that say something by 1 (FAIL, or NaN found) end with 2 on trouble of any kind, as diff does.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

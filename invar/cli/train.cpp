@@ -1,6 +1,7 @@
 // `invar train`: a run from the command line, with its start-up lines, progress, summary and way to go on.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "invar/cli/commands.h"
@@ -48,11 +49,22 @@ std::string check_validated(const TrainArguments& arguments, const Config& confi
         arguments.resume.empty() ? arguments.config() : RunFolder::config_of(arguments.resume).string();
     if (!given.empty()) again += " " + shell_word(given);
     for (const std::string& word : arguments.overrides()) again += " " + shell_word(word);
-    again += fmt::format(" --candidates {}",
-                         is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name());
+    for (const std::string& word : validating_words(config)) again += " " + shell_word(word);
     const std::string warning = validation_warning(validated_file(), config, again);
     check<UsageError>(warning.empty() || !arguments.require_validated, "--require-validated: {}", warning);
     return warning;
+}
+
+// Why a run that came to its end is nothing to build on; "" where it is.
+std::string why_worthless(const RunSummary& summary) {
+    if (summary.steps > 0 && summary.skipped == summary.steps)
+        return fmt::format("all {} steps were skipped, nothing was trained", summary.steps);
+    if (2 * summary.skipped > summary.steps)
+        return fmt::format("{} of {} steps were skipped", summary.skipped, summary.steps);
+    if (!std::isfinite(summary.train_loss)) return fmt::format("the training loss ends at {}", summary.train_loss);
+    if (summary.validated && !std::isfinite(summary.val_loss))
+        return fmt::format("the validation loss ends at {}", summary.val_loss);
+    return "";
 }
 
 std::string summary_table(const RunSummary& summary, bool scaled) {
@@ -117,9 +129,8 @@ int train(TrainArguments& arguments) {
             say("there was nothing left to train; a larger trainer.max_epochs goes on");
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
-    if (finished && summary.steps > 0 && summary.skipped == summary.steps) {
-        warn(fmt::format("error: all {} steps were skipped, nothing was trained; find out why with: invar diagnose {}",
-                         summary.steps, shell_word(folder)));
+    if (const std::string why = finished ? why_worthless(summary) : ""; !why.empty()) {
+        warn(fmt::format("error: {}; find out why with: invar diagnose {}", why, shell_word(folder)));
         return 1;
     }
     if (finished) return 0;

@@ -161,7 +161,7 @@ void add_tune(CLI::App& app, int& exit_code) {
         example({"invar tune fashion_mnist", "invar tune fashion_mnist --as bf16 --target 0.05",
                  "invar tune fashion_mnist init_from=weights.safetensors"}) +
         "\n\nTrains the result against FP32 at the end. Exits with 1 where no set of modules meets the target, "
-        "else with the\nvalidation's verdict: 0 PASS, 3 MARGINAL, 1 FAIL." +
+        "else with the\nvalidation's verdict: 0 PASS, 3 MARGINAL, 1 FAIL, 4 INVALID." +
         read_more("TUNE.md", "tells how it searches"));
     command->callback([arguments, &exit_code] { exit_code = tune_command(*arguments); });
 }

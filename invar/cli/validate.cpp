@@ -92,8 +92,9 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
         write_reports(validation.folder, validation, validation_context(validation, config, overrides));
     try {
         const bool known = remember(validated_file(), validation, files.html);
-        if (!known && !json && !validation.baseline.failed())
-            say("this validation is not remembered for --require-validated: no run was trained for a whole epoch");
+        if (const std::string limits = limits_text(options.base.trainer); known && !json && !limits.empty())
+            say(fmt::format("for --require-validated this counts for runs that are limited as much or more: {}",
+                            limits));
     } catch (const IoError& error) {
         warn(fmt::format("warning: this validation will not be remembered: {}", error.what()));
     }
@@ -130,8 +131,9 @@ void add_validate(CLI::App& app, int& exit_code) {
                  "invar validate mnist_convnet trainer.max_epochs=3 --candidates 16-mixed --json"}) +
         "\n\nWrites report.md, report.json and report.html. Ends with 0 on PASS (one seed: difference below 1%; "
         "several: "
-        "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established), 2 where something keeps it "
-        "from judging." +
+        "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established), 4 on INVALID (FP32 itself "
+        "learned "
+        "nothing, or\nbroke down), 2 where something keeps it from judging." +
         read_more("VALIDATION.md", "tells more"));
     command->callback([arguments, &exit_code] { exit_code = validate_command(*arguments); });
 }

@@ -1,7 +1,9 @@
 #include "invar/cli/verdict.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "invar/cli/console.h"
@@ -13,7 +15,7 @@ namespace invar {
 namespace {
 
 Colour colour_of(Verdict verdict) {
-    constexpr Colour kColours[] = {Colour::green, Colour::yellow, Colour::red};
+    constexpr Colour kColours[] = {Colour::green, Colour::yellow, Colour::red, Colour::red};
     return kColours[static_cast<int>(verdict)];
 }
 
@@ -32,7 +34,8 @@ std::string table_of(const Comparison& c) {
     const bool by_precision = c.baseline.runs.empty() || c.baseline.runs.front().precision == c.baseline.name;
     std::vector<std::string> header = {by_precision ? "precision" : "run", c.metric, "difference"};
     if (tested) header.emplace_back("90% interval");
-    const bool timed = std::isfinite(c.baseline.train_seconds), raced = std::isfinite(c.candidates.front().speed_up);
+    const bool timed = std::isfinite(c.baseline.train_seconds);
+    const bool raced = std::ranges::any_of(c.candidates, [](const Arm& arm) { return std::isfinite(arm.speed_up); });
     if (timed) header.emplace_back("time");
     if (raced) header.emplace_back("speed");
     if (purposes) header.emplace_back("peak activations");
@@ -54,8 +57,9 @@ std::string table_of(const Comparison& c) {
         if (memory) row.push_back(bytes(arm.memory_of("total")));
         if (skips)
             row.push_back(std::isnan(arm.skipped) ? "-" : fmt::format("{:.0f}", arm.skipped * double(arm.runs.size())));
-        row.push_back(baseline ? (arm.failed() ? "FAIL" : "baseline")
-                               : paint(colour_of(arm.verdict), name_of(arm.verdict)));
+        row.push_back(baseline
+                          ? (arm.failed() ? paint(colour_of(Verdict::invalid), name_of(Verdict::invalid)) : "baseline")
+                          : paint(colour_of(arm.verdict), name_of(arm.verdict)));
         table.row(row);
     };
     add(c.baseline, true);
@@ -92,6 +96,7 @@ JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
     const Equivalence& e = arm.equivalence;
     if (!arm.failed()) number("difference", e.difference);
     number("speed_up", arm.speed_up);
+    if (!arm.disturbed.empty()) line.add("disturbed", arm.disturbed);
     number("grad_norm_ratio", arm.grad_norm_ratio);
     if (e.tested) {
         line.add("paired", e.paired).add("low_90", e.ninety.low).add("high_90", e.ninety.high);
@@ -119,17 +124,21 @@ int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonL
         for (const Arm& arm : c.candidates) say(json_of(c, arm, false).text());
         more.add("verdict", name_of(c.verdict)).add("reason", c.reason).add("metric", c.metric);
         more.add("better", c.direction == Better::higher ? "higher" : "lower");
+        if (!c.warnings.empty()) more.add("warnings", fmt::format("{}", fmt::join(c.warnings, "; ")));
         if (!files.markdown.empty())
             more.add("report", files.markdown.string())
                 .add("report_html", files.html.string())
                 .add("report_json", files.json.string());
         say(more.text());
     } else {
+        for (const std::string& warning : c.warnings) warn("warning: " + warning);
         say(table_of(c));
+        if (const Arm& first = c.candidates.front(); !first.disturbed.empty())
+            say("speed was disturbed and is not judged: " + first.disturbed);
         say(fmt::format("{}: {}", paint(colour_of(c.verdict), name_of(c.verdict)), c.reason));
         if (!files.markdown.empty()) say(fmt::format("report: {} (also .json, .html)", files.markdown.string()));
     }
-    constexpr int kExitCodes[] = {0, 3, 1};
+    constexpr int kExitCodes[] = {0, 3, 1, 4};
     return kExitCodes[static_cast<int>(c.verdict)];
 }
 

@@ -11,7 +11,7 @@ namespace invar {
 Limits limits_from(double margin);
 
 // Prints the comparison, as text or as JSON lines (`more` goes into the last of them), and returns the exit code:
-// 0 PASS, 3 MARGINAL, 1 FAIL. Files that were not written are empty paths.
+// 0 PASS, 3 MARGINAL, 1 FAIL, 4 INVALID. Files that were not written are empty paths.
 int show_verdict(const Comparison& comparison, const ReportFiles& files, bool json, JsonLine more = {});
 
 // Validates, writes the reports, remembers the verdict and shows it. `config` and `overrides` are the words that would

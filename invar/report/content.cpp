@@ -59,7 +59,9 @@ std::string length_of(const Arm& arm) {
 }
 
 CheckItem finite_item(const Arm& arm) {
-    const bool good = !arm.failed() && arm.all_finite();
+    if (arm.runs.empty() && arm.verdict == Verdict::invalid)
+        return {State::open, "Check for NaN/Inf values", "it was not trained"};
+    const bool good = (!arm.failed() || arm.verdict == Verdict::invalid) && arm.all_finite();
     std::string measured = good ? "none in losses and final weights" : "found, or the run broke off";
     if (good && arm.runs.front().precision.empty()) measured = "none in the logged losses and metrics";
     if (std::isfinite(arm.skipped)) measured += fmt::format("; {} steps skipped on overflow", skipped_of(arm));
@@ -121,10 +123,15 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     if (!rows.empty()) rows.back().change += fmt::format(" {}", name_of(arm.verdict));
     if (c.metric != "val_loss") add("val_loss", base.val_loss, arm.val_loss, known);
     add("Training loss", base.train_loss, arm.train_loss, known);
-    add("Training Time", base.train_seconds, arm.train_seconds, duration,
-        sign_of(base.train_seconds, arm.train_seconds, true, 0.02));
-    add("Samples/s", base.samples_per_s, arm.samples_per_s, known,
-        sign_of(base.samples_per_s, arm.samples_per_s, false, 0.02));
+    // A gain in speed is worth nothing where the result is not, or where the machine had other things to do.
+    const bool judged = arm.disturbed.empty() && arm.verdict < Verdict::fail;
+    const auto add_time = [&](const std::string& name, double from, double to, auto text, bool lower) {
+        const std::size_t before = rows.size();
+        add(name, from, to, text, judged ? sign_of(from, to, lower, 0.02) : 0);
+        if (rows.size() > before && !arm.disturbed.empty()) rows.back().change = "disturbed";
+    };
+    add_time("Training Time", base.train_seconds, arm.train_seconds, duration, true);
+    add_time("Samples/s", base.samples_per_s, arm.samples_per_s, known, false);
     add("Largest gradient norm", base.max_grad_norm, arm.max_grad_norm, known);
     for (const std::string& purpose : purposes_of(base, arm))
         add("Memory: " + purpose, base.memory_of(purpose), arm.memory_of(purpose), bytes_or_unknown,
@@ -151,11 +158,13 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
                      fmt::format("Verify {} difference < {:g}%", c.metric, 100 * c.limits.margin), measured});
     items.push_back(finite_item(arm));
     items.push_back(norm_item(c, arm, context));
-    if (std::isnan(arm.speed_up))
+    if (!arm.disturbed.empty())
+        items.push_back({State::unknown, "Confirm speedup > 10%", "not judged: " + arm.disturbed});
+    else if (std::isnan(arm.speed_up))
         items.push_back(
             {State::unknown, "Confirm speedup > 10%", "not measured: the logs hold neither speed nor time"});
     else
-        items.push_back({state(ran && arm.speed_up > kSpeedUp), "Confirm speedup > 10%",
+        items.push_back({state(arm.verdict < Verdict::fail && arm.speed_up > kSpeedUp), "Confirm speedup > 10%",
                          fmt::format("measured {:.2f}x the speed of {}", arm.speed_up, context.baseline)});
     items.push_back(memory_item(c, arm));
     items.push_back({State::done, "Document validation results", "this report"});
@@ -214,14 +223,13 @@ std::vector<ResultRow> seed_rows(const Comparison& c, const Arm& arm) {
 
 std::vector<std::string> limits_of(const Comparison& c) {
     std::vector<std::string> texts;
+    for (const std::string& warning : c.warnings) texts.push_back("Warning: " + warning + ".");
     for (const Arm& arm : c.candidates)
         if (const std::string& caveat = arm.equivalence.caveat;
             !caveat.empty() && !arm.failed() && std::find(texts.begin(), texts.end(), caveat) == texts.end())
             texts.push_back(caveat);
     const std::size_t runs = c.baseline.runs.size();
-    if (runs == 1)
-        texts.emplace_back(
-            "Repeat with three seeds or more (`invar validate --seeds 3`) before a decision that matters.");
+    if (runs == 1) texts.emplace_back("Repeat with three seeds or more (`--seeds 3`) before a decision that matters.");
     if (runs > 1)
         texts.push_back(
             fmt::format("With {} runs an arm, a PASS means that a difference of {:g}% or more would have shown itself "
@@ -232,6 +240,11 @@ std::vector<std::string> limits_of(const Comparison& c) {
         texts.push_back(fmt::format(
             "Each of the {} candidates is tested by itself at that level; among many, one may pass by chance.",
             c.candidates.size()));
+    for (const Arm& arm : c.candidates)
+        if (!arm.disturbed.empty()) {
+            texts.push_back("Speed was disturbed and is not judged: " + arm.disturbed + ".");
+            break;
+        }
     texts.emplace_back("Times were measured on one machine in one go, and hold for it alone.");
     return texts;
 }

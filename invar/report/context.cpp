@@ -82,9 +82,10 @@ ReportContext validation_context(const Validation& v, const std::string& config,
     context.baseline = "FP32";
     context.facts = {
         {"Date", now()},
-        {"Machine", machine()},
+        {v.device.empty() ? "Machine" : "Host", machine()},
         {"Model", fmt::format("{} on {}, batch {}", base.model.name, base.data.name, base.data.batch_size)},
         {"Configuration", config.empty() ? "the defaults" : config}};
+    if (!v.device.empty()) context.facts.insert(context.facts.begin() + 1, {"Device", v.device});
     context.validated_on = base.trainer.limit_val_batches == BatchCount::all()
                                ? "full validation set"
                                : "part of the validation set: trainer.limit_val_batches";

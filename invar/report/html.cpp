@@ -39,7 +39,7 @@ int colour_of(std::size_t candidate) {
 }
 
 std::string badge(Verdict verdict) {
-    constexpr const char* kClasses[] = {"pass", "marginal", "fail"};
+    constexpr const char* kClasses[] = {"pass", "marginal", "fail", "invalid"};
     return fmt::format("<span class=\"badge {}\">{}</span>", kClasses[static_cast<int>(verdict)], name_of(verdict));
 }
 
@@ -78,11 +78,13 @@ std::string overview(const Comparison& c, const ReportContext& context) {
             "fill{}\"></span>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></"
             "tr>\n",
             colour, e(name), e(known(arm.metric)), difference, e(report_duration(arm.train_seconds)),
-            std::isnan(arm.speed_up) ? "n/a" : fmt::format("{:.2f}x", arm.speed_up),
+            !arm.disturbed.empty()     ? "disturbed"
+            : std::isnan(arm.speed_up) ? "n/a"
+                                       : fmt::format("{:.2f}x", arm.speed_up),
             std::isnan(arm.memory_of("total")) ? "n/a" : human_bytes(arm.memory_of("total")), skipped_of(arm), verdict);
     };
     row(c.baseline, 0, context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name, "",
-        c.baseline.failed() ? badge(Verdict::fail) : "baseline");
+        c.baseline.failed() ? badge(Verdict::invalid) : "baseline");
     for (std::size_t i = 0; i < c.candidates.size(); ++i) {
         const Arm& arm = c.candidates[i];
         row(arm, colour_of(i), arm.name, arm.failed() ? "n/a" : e(report_change(c.baseline.metric, arm.metric)),
@@ -185,7 +187,8 @@ std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& 
     if (!arm.runs.empty() && !c.baseline.runs.empty())
         text += rows_table("", context.baseline, arm.name, result_rows(c, arm));
     else
-        text += "<p class=\"none\">no run finished</p>\n";
+        text += fmt::format("<p class=\"none\">{}</p>\n",
+                            arm.runs.empty() && arm.verdict == Verdict::invalid ? "not trained" : "no run finished");
     text += "</div><div>\n<h3>Checklist</h3>\n" + checklist_html(c, arm, context) + "</div></div>\n";
     if (const auto rows = statistics_rows(c, arm); !rows.empty()) {
         text += "<div class=\"columns\"><div>\n<h3>Statistics</h3>\n<div class=\"wide\"><table><tbody>\n";

@@ -19,11 +19,13 @@ Json run_of(const RunRecord& run) {
                  {"val_loss", run.val_loss},
                  {"train_seconds", run.train_seconds},
                  {"samples_per_s", run.samples_per_s},
+                 {"waited_share", run.waited_share},
                  {"max_grad_norm", run.max_grad_norm},
                  {"final_scale", run.final_scale},
                  {"steps", run.steps},
                  {"skipped_steps", run.skipped}};
     if (run.seed) json["seed"] = *run.seed;
+    if (!run.not_learned.empty()) json["not_learned"] = run.not_learned;
     if (!run.not_finite.empty()) json["not_finite"] = run.not_finite;
     if (!run.recoveries.empty()) json["recoveries"] = run.recoveries;
     return json;
@@ -69,6 +71,7 @@ Json candidate_of(const Comparison& c, const Arm& arm, const ReportContext& cont
     json["reason"] = arm.reason;
     json["difference"] = arm.failed() ? kUnknown : arm.equivalence.difference;
     json["speed_up"] = arm.speed_up;
+    if (!arm.disturbed.empty()) json["disturbed"] = arm.disturbed;
     json["grad_norm_ratio"] = arm.grad_norm_ratio;
     json["statistics"] = statistics_of(arm.equivalence);
     json["checklist"] = Json::array();
@@ -90,7 +93,8 @@ std::string json_report(const Comparison& c, const ReportContext& context) {
                  {"better", c.direction == Better::higher ? "higher" : "lower"},
                  {"margin", c.limits.margin},
                  {"harm", c.limits.harm},
-                 {"level", c.limits.level}};
+                 {"level", c.limits.level},
+                 {"warnings", c.warnings}};
     for (const auto& [name, value] : context.facts) json["facts"][name] = value;
     json["baseline"] = arm_of(c.baseline);
     json["candidates"] = Json::array();

@@ -20,7 +20,7 @@ std::string overview(const Comparison& c, const ReportContext& context) {
                    bytes(arm.memory_of("activations")), skipped_of(arm), status});
     };
     add(c.baseline, context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name,
-        c.baseline.failed() ? "FAIL" : "baseline");
+        c.baseline.failed() ? "INVALID" : "baseline");
     for (const Arm& arm : c.candidates) add(arm, arm.name, std::string(name_of(arm.verdict)));
     return table.str();
 }

@@ -28,7 +28,7 @@ h2 { font-size: 19px; margin: 36px 0 12px; padding-top: 20px; border-top: 1px so
 h3 { font-size: 15px; margin: 14px 0 8px; color: var(--soft); }
 .verdict { font-size: 16px; margin: 0 0 16px; overflow-wrap: anywhere; }
 .badge { display: inline-block; padding: 1px 10px; border-radius: 999px; border: 1.5px solid; font-weight: 650; font-size: 13px; vertical-align: 1px; }
-.pass { color: var(--pass); } .marginal { color: var(--marginal); } .fail { color: var(--fail); }
+.pass { color: var(--pass); } .marginal { color: var(--marginal); } .fail, .invalid { color: var(--fail); }
 dl { display: flex; flex-wrap: wrap; gap: 4px 28px; margin: 0; font-size: 14px; }
 dl div { display: flex; gap: 8px; } dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }

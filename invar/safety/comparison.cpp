@@ -83,8 +83,10 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
     for (const double norm : run.grad_norm.y)
         if (std::isfinite(norm) && !(norm <= run.max_grad_norm)) run.max_grad_norm = norm;
 
-    run.val_loss = last_of(log, {"val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss"});
+    run.val_loss = last_of(log, {"val_loss", "val_loss_epoch", "valid_loss", "validation_loss", "eval_loss",
+                                 "test_loss", "test_loss_epoch"});
     run.train_seconds = last_of(log, seconds_names());
+    run.waited_share = last_of(log, {"waited_share"});
     run.skipped = last_of(log, {"skipped_steps", "skipped", "overflow_count"});
     run.epochs = epochs_of(log);
     run.steps = last_of(log, {"steps", "step", "global_step", "trainer_global_step", "_step", "iteration"});
@@ -124,8 +126,11 @@ void sum_up(Arm& arm) {
     arm.steps = sum(&RunRecord::steps) / n;
     arm.final_scale = arm.runs.back().final_scale;
     arm.max_grad_norm = kUnknown;
+    arm.waited_share = kUnknown;
     arm.memory.clear();
     for (const RunRecord& run : arm.runs) {
+        if (!(run.waited_share <= arm.waited_share) && std::isfinite(run.waited_share))
+            arm.waited_share = run.waited_share;
         if (!(run.max_grad_norm <= arm.max_grad_norm) && std::isfinite(run.max_grad_norm))
             arm.max_grad_norm = run.max_grad_norm;
         if (arm.memory.empty() || run.memory_of("total") > arm.memory_of("total")) arm.memory = run.memory;
@@ -133,6 +138,37 @@ void sum_up(Arm& arm) {
 }
 
 namespace {
+
+// From here on the times say more about what else ran than about the precision.
+constexpr double kDisturbed = 0.1;
+
+std::string disturbance(const Arm& arm, const Arm& baseline) {
+    for (const Arm* each : {&baseline, &arm})
+        if (each->waited_share > kDisturbed)
+            return fmt::format(
+                "other work on this machine kept the threads of {} waiting for {:.0f}% of the time they "
+                "could have run",
+                each->name, 100 * each->waited_share);
+    return "";
+}
+
+// All must have learned: a mean over some that did and some that did not is no baseline.
+void fail_where_not_learned(Arm& baseline) {
+    std::string names;
+    int failed = 0;
+    for (const RunRecord& run : baseline.runs) {
+        if (run.not_learned.empty()) continue;
+        ++failed;
+        const std::string name = run.seed ? fmt::format("seed {}", *run.seed) : run.name;
+        names += fmt::format("{}{}: {}", names.empty() ? "" : "; ", name, run.not_learned);
+    }
+    if (failed == 0 || baseline.failed()) return;
+    if (baseline.runs.size() == 1)
+        baseline.failure = "it is not shown to have learned: " + baseline.runs[0].not_learned;
+    else
+        baseline.failure = fmt::format("{} of its {} runs are not shown to have learned, and all must: {}", failed,
+                                       baseline.runs.size(), names);
+}
 
 // A run with NaN or Inf leaves its arm nothing to compare; one of ours can be asked for more.
 void fail_where_not_finite(Arm& arm) {
@@ -152,6 +188,8 @@ void compare(Arm& arm, const Comparison& comparison) {
     const auto ratio = [](double a, double b) { return b > 0 ? a / b : kUnknown; };
     arm.speed_up = ratio(arm.samples_per_s, baseline.samples_per_s);
     if (std::isnan(arm.speed_up)) arm.speed_up = ratio(baseline.train_seconds, arm.train_seconds);
+    arm.disturbed = disturbance(arm, baseline);
+    if (!arm.disturbed.empty()) arm.speed_up = kUnknown;
     arm.grad_norm_ratio = ratio(arm.max_grad_norm, baseline.max_grad_norm);
     const auto outcomes = [](const Arm& from) {
         Outcomes outcomes;
@@ -173,14 +211,14 @@ void compare(Arm& arm, const Comparison& comparison) {
         arm.reason += fmt::format("; it became unstable and was recovered {} time{}", times, times == 1 ? "" : "s");
     }
     if (!arm.failed()) return;
-    arm.verdict = Verdict::fail;
+    arm.verdict = baseline.failed() ? Verdict::invalid : Verdict::fail;
     arm.reason = arm.failure;
 }
 
 void conclude(Comparison& comparison) {
     const Arm& baseline = comparison.baseline;
     if (baseline.failed()) {
-        comparison.verdict = Verdict::fail;
+        comparison.verdict = Verdict::invalid;
         comparison.reason = "the baseline gives nothing to compare with: " + baseline.failure;
         return;
     }
@@ -197,9 +235,11 @@ void decide(Comparison& comparison) {
     Arm& baseline = comparison.baseline;
     sum_up(baseline);
     fail_where_not_finite(baseline);
+    fail_where_not_learned(baseline);
     for (Arm& arm : comparison.candidates) {
         sum_up(arm);
-        if (baseline.failed() && !arm.failed()) arm.failure = "not compared: the baseline failed";
+        if (baseline.failed() && !arm.failed())
+            arm.failure = "not compared: the baseline gives nothing to compare with";
         compare(arm, comparison);
     }
     conclude(comparison);

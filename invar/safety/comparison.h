@@ -34,7 +34,9 @@ struct RunRecord {
     double skipped = kUnknown;
     double steps = kUnknown;
     double epochs = kUnknown;
+    double waited_share = kUnknown;                      // of the time its threads could have run, others did
     std::string not_finite;                              // where the first NaN or Inf stands, "" where there is none
+    std::string not_learned;                             // why it is not shown to have learned, "" where it is
     std::vector<std::string> recoveries;                 // what the run had to be saved from, and how
     std::vector<std::pair<std::string, double>> memory;  // peak bytes by purpose, "total" last
     Series metric_curve, loss, scale, grad_norm;         // no scale where the loss is not scaled
@@ -59,10 +61,12 @@ struct Arm {
     double skipped = kUnknown;
     double steps = kUnknown;
     std::vector<std::pair<std::string, double>> memory;  // of the run that took most
+    double waited_share = kUnknown;                      // the largest of all runs
 
     // Against the baseline; of the baseline itself all neutral.
     Equivalence equivalence;
-    double speed_up = 1.0;
+    double speed_up = 1.0;  // unknown where it was disturbed
+    std::string disturbed;  // what makes the times of this arm or of the baseline worthless; "" where nothing does
     double grad_norm_ratio = 1.0;
     Verdict verdict = Verdict::pass;
     std::string reason;
@@ -81,6 +85,7 @@ struct Comparison {
     std::vector<Arm> candidates;
     Verdict verdict = Verdict::pass;  // the worst of the candidates'
     std::string reason;
+    std::vector<std::string> warnings;  // what a reader should know before trusting it
 };
 
 // Fills in an arm's figures from its runs; its comparison and verdict from the baseline; the overall verdict.
@@ -96,8 +101,10 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
 
 // The runs a user may mean by a path: a log file, a run folder (ours, Lightning's, or any that holds metrics.jsonl,
 // metrics.csv or log_history in trainer_state.json), or a folder that holds several of these, in the order of their
-// names.
+// names. The checkpoints of one run (Hugging Face's checkpoint-500, checkpoint-1000, ...) are one run: the last counts.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
+// The same for several paths, together.
+std::vector<std::filesystem::path> find_runs(const std::vector<std::string>& paths);
 
 // A run's log with what lies beside it: summary.json becomes series of one value, and names precision and seed.
 struct FoundRun {
@@ -105,10 +112,18 @@ struct FoundRun {
     std::string precision;
     std::optional<std::int64_t> seed;
     std::string not_finite;        // what the summary says of NaN, Inf or an early end; "" where all is well
+    std::string unfinished;        // why it is not a whole run; "" where it is, or where nothing says so
     std::filesystem::path config;  // our own config.yaml; empty where there is none
     std::vector<std::string> recoveries;
+    std::size_t digest = 0;  // of all that was read
 };
 FoundRun read_run(const std::filesystem::path& path);
 RunRecord record_of(const FoundRun& run, const std::string& metric, Better direction, Take take);
+
+// Why two of these are one run, which must not count twice: the same log, or the beginning of one. "" where they are
+// runs of their own.
+std::string why_one_run(const FoundRun& a, const FoundRun& b);
+// Why these runs do not end at the same point, so that their last values say little of each other; "" where they do.
+std::string why_unequal(const Comparison& comparison);
 
 }  // namespace invar

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <string_view>
 
 #include "invar/core/error.h"
+#include "invar/safety/metric_words.h"
 
 namespace invar {
 
@@ -23,62 +23,61 @@ std::string plain(std::string_view name) {
     return out;
 }
 
-bool holds(const std::string& text, std::string_view part) {
-    return text.find(part) != text.npos;
-}
-
-// Short parts count only where a word begins ("acc" is in val_acc, not in cutmix_macc), longer ones anywhere.
-template <std::size_t N>
-bool holds_any(const std::string& text, const std::array<std::string_view, N>& parts) {
-    return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
-        for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1))
-            if (part.size() >= 4 || at == 0 || text[at - 1] == '_') return true;
-        return false;
-    });
-}
-
-constexpr std::array<std::string_view, 9> kLossLike = {"loss",     "error", "perplexity", "rmse",  "entropy",
-                                                       "bits_per", "time",  "latency",    "memory"};
-// These count as whole words alone: "fid" is not in fidelity, nor "cer" in certainty.
-constexpr std::array<std::string_view, 14> kLossWords = {"err", "ppl", "mse", "mae", "mape", "smape", "wer",
-                                                         "cer", "fid", "nll", "bpb", "bpc",  "ece",   "ter"};
-constexpr std::array<std::string_view, 4> kHeldOut = {"val", "eval", "test", "dev"};
-constexpr std::array<std::string_view, 16> kScoreLike = {"acc",    "hmean",     "f1",    "map",   "iou",  "dice",
-                                                         "auc",    "bleu",      "rouge", "score", "top1", "top5",
-                                                         "recall", "precision", "r2",    "psnr"};
-
 // Columns that count or time something, and so are no metric of the model.
-bool is_bookkeeping(const std::string& name) {
-    constexpr std::array<std::string_view, 14> kParts = {"step",    "epoch",   "lr",     "seed",   "time",
-                                                         "runtime", "memory",  "_per_s", "grad",   "scale",
-                                                         "skipped", "tracker", "bytes",  "seconds"};
-    return holds_any(name, kParts);
+bool is_bookkeeping(Words words) {
+    static constexpr std::string_view kWords =
+        " step steps epoch epochs iteration iterations iter it batch lr learning seed time runtime "
+        "elapsed sec seconds timestamp memory bytes grad gradient gnorm scale scaler skipped tracker "
+        "samples tokens images throughput flos wall ";
+    // Lightning writes val_acc_epoch and train_loss_step: of what, not how many.
+    if (words.size() > 1 && (words.back() == "epoch" || words.back() == "step")) {
+        const Words rest(words.begin(), words.end() - 1);
+        if (direction_by(rest)) words = rest;
+    }
+    return std::ranges::any_of(words, [](const std::string& word) { return is_one_of(word, kWords); });
+}
+
+bool is_held_out(const Words& words) {
+    static constexpr std::string_view kWords = " val valid validation eval evaluation test testing dev heldout ";
+    return std::ranges::any_of(words, [](const std::string& word) { return is_one_of(word, kWords); });
 }
 
 // The larger, the more this looks like what a validation is judged by.
-int rank(const std::string& raw) {
-    const std::string name = plain(raw);
-    if (is_bookkeeping(name)) return 0;
-    const bool held_out = holds_any(name, kHeldOut);
-    if (holds_any(name, kScoreLike)) return held_out ? 5 : 2;
-    if (holds(name, "loss")) return held_out ? 4 : 1;
-    return held_out ? 3 : 0;
+int rank(const std::string& name) {
+    const Words words = metric_words(name);
+    if (is_bookkeeping(words)) return 0;
+    const std::optional<Better> direction = direction_by(words);
+    const bool loss = std::ranges::any_of(words, [](const std::string& word) { return word.ends_with("loss"); });
+    const int whole = words.back() == "step" ? 0 : words.back() == "epoch" ? 1 : 2;  // of an epoch, not of a batch
+    if (!is_held_out(words)) return direction == Better::higher && !loss ? 20 + whole : loss ? 10 + whole : 0;
+    const int validation = is_one_of(words.front(), " test testing ") ? 0 : 5;
+    const int kind = loss ? 40 : direction == Better::higher ? 60 : direction == Better::lower ? 50 : 30;
+    return kind + validation + whole;
 }
 
 }  // namespace
 
-Better direction_of(const std::string& metric) {
-    const std::string name = plain(metric);
-    const auto is_word = [&](std::string_view word) {
-        return fmt::format("_{}_", name).find(fmt::format("_{}_", word)) != std::string::npos;
-    };
-    return holds_any(name, kLossLike) || std::ranges::any_of(kLossWords, is_word) ? Better::lower : Better::higher;
+bool is_held_out(const std::string& metric) {
+    return is_held_out(metric_words(metric));
+}
+
+std::optional<Better> direction_of(const std::string& metric) {
+    return direction_by(metric_words(metric));
+}
+
+Better need_direction(const std::string& metric) {
+    const std::optional<Better> found = direction_of(metric);
+    check<UsageError>(found.has_value(),
+                      "the name {} does not say which way is better; say it with --direction lower or --direction "
+                      "higher",
+                      metric.substr(0, 200));
+    return *found;
 }
 
 Better parse_direction(const std::string& text) {
     if (text == "higher") return Better::higher;
     if (text == "lower") return Better::lower;
-    fail<UsageError>("--better {}: must be higher or lower", text.substr(0, 80));
+    fail<UsageError>("--direction {}: must be higher or lower", text.substr(0, 80));
 }
 
 Names matching_metrics(const std::string& wanted, const Names& names) {
@@ -101,8 +100,7 @@ std::optional<std::string> find_metric(const std::string& wanted, const Names& n
 Names metrics_among(const Names& names) {
     Names found;
     for (const std::string& name : names)
-        if (const std::string n = plain(name); !is_bookkeeping(n) || (holds(n, "loss") && !holds(n, "scale")))
-            found.push_back(name);
+        if (!is_bookkeeping(metric_words(name))) found.push_back(name);
     return found;
 }
 
@@ -124,7 +122,7 @@ std::string default_metric(const Names& names) {
 const Names& loss_names() {
     static const Names names = {
         "loss",       "train_loss",       "train_loss_step", "training_loss", "train_total_loss",
-        "total_loss", "train_loss_epoch", "loss_step"};
+        "total_loss", "train_loss_epoch", "loss_step",       "loss_epoch"};
     return names;
 }
 const Names& scale_names() {

@@ -9,7 +9,10 @@
 namespace invar {
 
 enum class Better { higher, lower };
-Better direction_of(const std::string& metric);
+// As its words say: "val/top1_error" is better when lower. Nothing where they do not.
+std::optional<Better> direction_of(const std::string& metric);
+// The same, or a UsageError that asks for --direction.
+Better need_direction(const std::string& metric);
 Better parse_direction(const std::string& text);  // "higher" or "lower"; throws UsageError
 
 // The name in `names` that `wanted` means: itself, one that differs in case or in the separators / _ . - alone, or the
@@ -22,9 +25,11 @@ std::vector<std::string> metrics_among(const std::vector<std::string>& names);
 // The first of what others call the same thing.
 std::optional<std::string> find_any(const std::vector<std::string>& wanted, const std::vector<std::string>& names);
 
-// What validation is mostly judged by: an accuracy on validation data, else a loss on it, else any loss. "" where
-// nothing looks like a metric.
+// What validation is mostly judged by: a score on validation data, else an error or a loss on it, else one on any. ""
+// where nothing looks like a metric.
 std::string default_metric(const std::vector<std::string>& names);
+// Whether it was measured on data that was not trained on, as far as its name says.
+bool is_held_out(const std::string& metric);
 
 // Names under which loggers keep them, most usual first.
 const std::vector<std::string>& loss_names();

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "invar/amp/precision.h"
@@ -48,6 +50,33 @@ std::vector<fs::path> children_of(const fs::path& folder) {
         return ka != kb ? ka < kb : a < b;
     });
     return children;
+}
+
+// "out/checkpoint-500", or the state in it -> "out" and 500.
+std::optional<std::pair<fs::path, double>> checkpoint_of(const fs::path& run) {
+    const fs::path folder = run.filename() == "trainer_state.json" ? run.parent_path() : run;
+    const std::string name = folder.filename().string();
+    constexpr std::string_view kPrefix = "checkpoint-";
+    double step = 0.0;
+    std::error_code ignored;
+    if (!name.starts_with(kPrefix) || !parse_number(name.substr(kPrefix.size()), step) ||
+        !fs::is_regular_file(folder / "trainer_state.json", ignored))
+        return std::nullopt;
+    return std::pair(fs::absolute(folder).lexically_normal().parent_path(), step);
+}
+
+// The state that Hugging Face saves with a checkpoint holds the log from the start, so the last one holds the others.
+void keep_last_checkpoints(std::vector<fs::path>& runs) {
+    std::map<fs::path, double> last;
+    for (const fs::path& run : runs)
+        if (const auto found = checkpoint_of(run)) {
+            const auto [at, is_new] = last.emplace(*found);
+            at->second = std::max(at->second, found->second);
+        }
+    std::erase_if(runs, [&](const fs::path& run) {
+        const auto found = checkpoint_of(run);
+        return found && found->second < last.at(found->first);
+    });
 }
 
 void collect(const fs::path& folder, int depth, std::vector<fs::path>& runs) {
@@ -106,14 +135,16 @@ std::optional<std::int64_t> seed_of_yaml(const fs::path& file) {
 void add_summary(FoundRun& run, const fs::path& file) {
     std::error_code ignored;
     if (!fs::is_regular_file(file, ignored)) return;
-    const RunLog summary = parse_json_log(read_log(file), file.string());
+    const std::string text = read_log(file);
+    run.digest ^= 31 * std::hash<std::string>()(text);
+    const RunLog summary = parse_json_log(text, file.string());
     // What the run itself logged over its steps stays; figures of the whole run (speed, memory) come from here.
     for (const auto& [name, series] : summary.series) {
         const bool curve = run.log.series.contains(name) && run.log.series.at(name).y.size() > 1;
         const bool whole_run = name == "samples_per_s";
         if (!curve || whole_run) run.log.series[name] = series;
     }
-    const nlohmann::json value = nlohmann::json::parse(read_log(file), nullptr, false);
+    const nlohmann::json value = nlohmann::json::parse(text, nullptr, false);
     if (!value.is_object()) return;
     if (const auto found = value.find("precision"); found != value.end() && found->is_string())
         run.precision = found->get<std::string>();
@@ -132,7 +163,24 @@ void add_summary(FoundRun& run, const fs::path& file) {
                                              text("reason"), text("back_to"), text("to"),
                                              each.contains("setting") ? " with " + text("setting") : ""));
     }
-    if (value.value("status", nlohmann::json()) == "unstable") run.not_finite = "it was stopped as unstable";
+    const nlohmann::json status = value.value("status", nlohmann::json());
+    if (status == "unstable")
+        run.not_finite = "it was stopped as unstable";
+    else if (status.is_string() && status != "finished")
+        run.unfinished = fmt::format("its summary.json says {}", status.get<std::string>().substr(0, 80));
+}
+
+// What Hugging Face's trainer meant to do, and how far it got.
+void look_for_an_end(FoundRun& run, const std::string& text) {
+    if (text.find("\"log_history\"") == text.npos || text.find("\"max_steps\"") == text.npos) return;
+    const nlohmann::json state = nlohmann::json::parse(text, nullptr, false);
+    if (!state.is_object()) return;
+    const auto number = [&](const char* key) {
+        const auto found = state.find(key);
+        return found != state.end() && found->is_number() ? found->get<double>() : 0.0;
+    };
+    if (number("global_step") > 0 && number("global_step") < number("max_steps"))
+        run.unfinished = fmt::format("it is at step {:.0f} of {:.0f}", number("global_step"), number("max_steps"));
 }
 
 }  // namespace
@@ -149,7 +197,16 @@ std::vector<fs::path> find_runs(const fs::path& path) {
         "{}: no run in it; a run has metrics.jsonl, metrics.csv or trainer_state.json, or is itself a .csv "
         "or .jsonl file",
         path.string());
+    keep_last_checkpoints(runs);
     return runs;
+}
+
+std::vector<fs::path> find_runs(const std::vector<std::string>& paths) {
+    std::vector<fs::path> all;
+    for (const std::string& path : paths)
+        for (const fs::path& run : find_runs(fs::path(path))) all.push_back(run);
+    keep_last_checkpoints(all);
+    return all;
 }
 
 FoundRun read_run(const fs::path& path) {
@@ -158,13 +215,20 @@ FoundRun read_run(const fs::path& path) {
     const fs::path folder = is_folder ? path : path.parent_path();
     const fs::path file = is_folder ? log_in(path) : path;
     FoundRun run;
-    run.log = parse_log(read_log(file), file.string());
+    const std::string text = read_log(file);
+    run.log = parse_log(text, file.string());
+    run.digest = std::hash<std::string>()(text);
+    look_for_an_end(run, text);
     // Beside a file that was named alone other files may belong to other runs.
     const bool own_folder = is_folder || std::find(std::begin(kLogNames), std::end(kLogNames),
                                                    file.filename().string()) != std::end(kLogNames);
     if (own_folder) {
         add_summary(run, folder / "summary.json");
         if (fs::is_regular_file(folder / "config.yaml", error)) run.config = folder / "config.yaml";
+        // A run of ours that was killed, or is still at work, has everything but this.
+        if (!run.config.empty() && file.filename() == "metrics.jsonl" &&
+            fs::is_directory(folder / "checkpoints", error) && !fs::exists(folder / "summary.json", error))
+            run.unfinished = "it has no summary.json, so it was killed or still runs";
     }
     if (const auto seed = run.log.series.find("seed"); seed != run.log.series.end())
         run.seed = whole(seed->second.y.back());

@@ -10,6 +10,7 @@
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
 #include "invar/io/safetensors_header.h"  // Quoted
+#include "invar/safety/missing_values.h"
 
 namespace invar {
 
@@ -34,23 +35,41 @@ std::string_view without_mark(std::string_view text) {
     return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
 }
 
-// One row: its numbers by name, in any order, put into the log under the row's step.
-class Row {
+bool is_position(std::string_view name) {
+    return std::ranges::find(kStepNames, name) != std::end(kStepNames) ||
+           std::ranges::find(kEpochNames, name) != std::end(kEpochNames);
+}
+
+// Rows, each with its numbers by name in any order, put into the log under the row's step.
+class Rows {
   public:
-    Row(RunLog& log, std::size_t line) : log_(log), line_(line) {}
+    explicit Rows(RunLog& log) : log_(log) {}
+    void begin(std::size_t line) { line_ = line; }
     void number(std::string name, double value) { numbers_.emplace_back(std::move(name), value); }
     void text(const std::string& name, std::string_view what) {
         if (!log_.spoilt.contains(name))
             log_.spoilt.emplace(name, fmt::format("{} line {}: {} is {}, not a number", log_.source, line_,
                                                   Quoted{name}, Quoted{what}));
     }
-    void finish(std::size_t number) {
-        const double x = position().value_or(double(number));
+    void end() {
+        const double x = position().value_or(double(++count_));
         for (const auto& [name, value] : numbers_) {
+            if (std::isnan(value) && is_position(name)) continue;  // nowhere is no place to be
             Series& series = log_.series[name];
             series.x.push_back(x);
             series.y.push_back(value);
         }
+        numbers_.clear();
+    }
+    // Of a table: where a row is as good as any other, NaN may be what was not there to be logged.
+    void finish() {
+        std::vector<Series*> table;
+        for (auto& [name, series] : log_.series) {
+            if (is_position(name)) continue;
+            if (series.y.size() != count_) return;
+            table.push_back(&series);
+        }
+        drop_missing(table);
     }
 
   private:
@@ -63,7 +82,7 @@ class Row {
         return std::nullopt;
     }
     RunLog& log_;
-    std::size_t line_;
+    std::size_t line_ = 0, count_ = 0;
     std::vector<std::pair<std::string, double>> numbers_;
 };
 
@@ -109,7 +128,7 @@ bool is_blank(const Record& record) {
     return record.cells.size() == 1 && trimmed(record.cells[0]).empty();
 }
 
-void add_value(Row& row, const std::string& name, const Json& value, int depth) {
+void add_value(Rows& row, const std::string& name, const Json& value, int depth) {
     if (value.is_number()) {
         row.number(name, value.get<double>());
     } else if (value.is_string()) {
@@ -202,27 +221,31 @@ RunLog parse_csv_log(std::string_view text, const std::string& source) {
                    source);
     std::vector<std::string> names;
     for (const std::string& cell : header.cells) names.push_back(printable(trimmed(cell)));
-    for (std::size_t number = 1; at < text.size();) {
+    Rows rows(log);
+    while (at < text.size()) {
         const std::size_t first_line = line;
         const Record record = next_record(text, at, line);
         if (is_blank(record)) continue;
-        if (record.cells.size() != names.size()) {
-            if (!record.ended) break;  // the last line of a run that was killed while writing it
-            fail<IoError>("{} line {}: {} cells, but the header names {} columns; the file is damaged", source,
-                          first_line, record.cells.size(), names.size());
+        if (!record.ended) {
+            log.note = fmt::format("{} ends in the middle of line {}, which is left out", source, first_line);
+            break;
         }
-        Row row(log, first_line);
+        check<IoError>(record.cells.size() == names.size(),
+                       "{} line {}: {} cells, but the header names {} columns; the file is damaged", source, first_line,
+                       record.cells.size(), names.size());
+        rows.begin(first_line);
         for (std::size_t i = 0; i < names.size(); ++i) {
             const std::string_view cell = trimmed(record.cells[i]);
             if (double value = 0.0; cell.empty() || names[i].empty())
                 continue;
             else if (parse_number(cell, value))
-                row.number(names[i], value);
+                rows.number(names[i], value);
             else
-                row.text(names[i], cell);
+                rows.text(names[i], cell);
         }
-        row.finish(number++);
+        rows.end();
     }
+    rows.finish();
     check_not_empty(log);
     return log;
 }
@@ -231,10 +254,11 @@ RunLog parse_json_log(std::string_view text, const std::string& source) {
     RunLog log;
     log.source = source;
     text = without_mark(text);
-    const auto add = [&](const Json& object, std::size_t line, std::size_t number) {
-        Row row(log, line);
-        add_value(row, "", object, 0);
-        row.finish(number);
+    Rows rows(log);
+    const auto add = [&](const Json& object, std::size_t line) {
+        rows.begin(line);
+        add_value(rows, "", object, 0);
+        rows.end();
     };
     std::size_t begin = 0, number = 1;
     for (std::size_t line = 1; begin < text.size(); ++line) {
@@ -245,21 +269,26 @@ RunLog parse_json_log(std::string_view text, const std::string& source) {
         if (content.empty()) continue;
         const Json value = parse_json(content);
         if (value.is_object() && !(number == 1 && value.contains("log_history"))) {
-            add(value, line, number++);
+            add(value, line);
+            ++number;
             continue;
         }
         if (number == 1)
-            if (const std::optional<Json> rows = whole_array(text)) {
-                for (const Json& row : *rows) {
+            if (const std::optional<Json> array = whole_array(text)) {
+                for (const Json& row : *array) {
                     check<IoError>(row.is_object(), "{}: entry {} of its array is not a JSON object", source, number);
-                    add(row, number, number);
+                    add(row, number);
                     ++number;
                 }
                 break;
             }
-        if (torn && number > 1) break;  // the last line of a run that was killed while writing it
+        if (torn && number > 1) {  // a run that was killed while writing it
+            log.note = fmt::format("{} ends in the middle of line {}, which is left out", source, line);
+            break;
+        }
         fail<IoError>("{} line {}: not a JSON object; give a file with one object a line, or a CSV file", source, line);
     }
+    rows.finish();
     check_not_empty(log);
     return log;
 }

@@ -158,7 +158,7 @@ void judge_tested(Equivalence& result, const std::string& metric, const Limits& 
 }  // namespace
 
 std::string_view name_of(Verdict verdict) {
-    constexpr std::string_view kNames[] = {"PASS", "MARGINAL", "FAIL"};
+    constexpr std::string_view kNames[] = {"PASS", "MARGINAL", "FAIL", "INVALID"};
     return kNames[static_cast<int>(verdict)];
 }
 

@@ -10,9 +10,9 @@
 
 namespace invar {
 
-// Ordered: the worse is the greater.
-enum class Verdict : std::uint8_t { pass, marginal, fail };
-std::string_view name_of(Verdict verdict);  // "PASS", "MARGINAL", "FAIL"
+// Ordered: the worse is the greater. Invalid is what cannot be judged: the baseline gives nothing to compare with.
+enum class Verdict : std::uint8_t { pass, marginal, fail, invalid };
+std::string_view name_of(Verdict verdict);  // "PASS", "MARGINAL", "FAIL", "INVALID"
 
 // All relative to the baseline's mean.
 struct Limits {

@@ -3,11 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
 #include "invar/kernels/devices.h"
+#include "invar/safety/learned.h"
 #include "invar/safety/record_failure.h"
+#include "invar/train/step.h"
 
 namespace invar {
 
@@ -41,6 +44,10 @@ void check_options(ValidateOptions& options) {
                           candidate);
         candidate_config(options.base, candidate).trainer.resolved_precision().require(device);
         const std::string name = configured ? candidate : Precision::parse(candidate).name();
+        const Precision wanted = configured ? Precision() : Precision::parse(candidate);
+        check<UsageError>(configured || wanted == Precision::parse(name),
+                          "--candidates {}: names a level too; use --candidates {} trainer.amp_level={}", candidate,
+                          name, name_of(wanted.level));
         check<UsageError>(name != kBaseline, "--candidates {}: FP32 is the baseline itself; name another precision",
                           candidate);
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -73,19 +80,33 @@ Config config_for(const Validation& validation, const std::string& precision, in
 }
 
 // The run as anyone would read it from its folder, so that validate and compare cannot disagree.
-RunRecord record_in(const fs::path& folder, const Validation& validation) {
+RunRecord record_in(const fs::path& folder, const Validation& validation, const std::optional<Start>& start) {
     const FoundRun run = read_run(folder);
     const std::string& metric = validation.metric;
     check<UsageError>(run.log.series.contains(metric), "--metric {}: the runs do not log it{}; they log {}", metric,
                       did_you_mean(metric, run.log.names()), fmt::join(run.log.names(), ", "));
-    return record_of(run, metric, validation.direction, Take::last);
+    RunRecord record = record_of(run, metric, validation.direction, Take::last);
+    if (start) record.not_learned = why_not_learned(run.log, *start);
+    return record;
+}
+
+// Only the baseline is asked: a candidate that learned nothing differs from one that did.
+std::optional<Start> start_of(Setup& setup, const Arm& arm) {
+    if (arm.name != kBaseline) return std::nullopt;
+    const Evaluation before = evaluate(*setup.model, *setup.test_data, setup.precision);
+    return Start{before.loss, before.accuracy, setup.test_data->dataset().classes(), before.samples};
 }
 
 void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
     RunSummary summary;
+    std::optional<Start> start;
     try {
         Trainer trainer(config_for(validation, arm.name, seed));
         trainer.set_diagnosis(explain);
+        const Device device = trainer.setup().device;
+        if (!device.is_cpu())
+            validation.device = fmt::format("{}: {}", device.str(), kernels_for(device).description());
+        start = start_of(trainer.setup(), arm);
         summary = trainer.run(observer);
         validation.threads = threads();
     } catch (const UsageError&) {
@@ -98,7 +119,7 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
     }
     check(summary.status == "finished", "validation stopped in {} at step {}; what there is lies in {}", arm.name,
           summary.steps, validation.folder.string());
-    const RunRecord& run = arm.runs.emplace_back(record_in(summary.folder, validation));
+    const RunRecord& run = arm.runs.emplace_back(record_in(summary.folder, validation, start));
     if (!run.not_finite.empty()) arm.failure = fmt::format("seed {}: {}", *run.seed, run.not_finite);
 }
 
@@ -124,7 +145,8 @@ Validation validate(const ValidateOptions& options, Observer& observer) {
     validation.options = options;
     check_options(validation.options);
     validation.metric = options.metric;
-    validation.direction = direction_of(options.metric);
+    // A name that says nothing is none of those that our runs log, which shows after the first of them.
+    validation.direction = direction_of(options.metric).value_or(Better::higher);
     validation.limits = options.limits;
     validation.folder = make_validation_folder(options.base);
     validation.baseline.name = kBaseline;
@@ -132,12 +154,14 @@ Validation validate(const ValidateOptions& options, Observer& observer) {
 
     // Seed by seed, so that a machine that slows down or warms up in the meantime does so for all precisions alike.
     Arm& baseline = validation.baseline;
+    bool learned = true;
     for (int seed = 0; seed < options.seeds && !baseline.failed(); ++seed) {
         run_once(validation, baseline, seed, observer);
         if (!baseline.failed() && baseline.runs.back().metric == 0)
             baseline.failure = fmt::format("its {} is 0; train longer, or compare another --metric", options.metric);
+        learned = learned && !baseline.failed() && baseline.runs.back().not_learned.empty();
         for (Arm& arm : validation.candidates)
-            if (!baseline.failed() && !arm.failed()) run_once(validation, arm, seed, observer);
+            if (learned && !arm.failed()) run_once(validation, arm, seed, observer);
     }
     decide(validation);
     return validation;

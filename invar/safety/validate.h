@@ -32,11 +32,13 @@ struct Validation : Comparison {
     std::filesystem::path folder;
     ValidateOptions options;
     int threads = 0;
+    std::string device;  // what trained, as it describes itself; "" for the CPU
 };
 
 // Runs everything, each run in a folder of its own under output_dir/exp_name (exp_name_2, ... where that is taken). A
 // candidate whose training breaks down fails with the reason; what has nothing to do with precision (bad options, a
-// full disk, an interruption) is thrown.
+// full disk, an interruption) is thrown. Every run of the baseline must be shown to have learned (learned.h); where one
+// is not, no candidate is trained any more, and the verdict is INVALID.
 Validation validate(const ValidateOptions& options, Observer& observer);
 
 }  // namespace invar

@@ -15,6 +15,8 @@
 #include "invar/core/printable.h"
 #include "invar/io/file.h"
 #include "invar/io/jsonl.h"
+#include "invar/safety/run_log.h"
+#include "invar/train/config_value.h"
 
 namespace invar {
 
@@ -46,6 +48,35 @@ std::optional<Verdict> parse_verdict(const nlohmann::json& text) {
     return std::nullopt;
 }
 
+// Whether so many of the validation's batches are at least as many as the run's, whatever there are.
+bool covers(const BatchCount& validated, const BatchCount& wanted) {
+    if (validated == BatchCount::all() || validated == wanted) return true;
+    if (validated.is_share != wanted.is_share) return false;
+    return validated.is_share ? validated.share >= wanted.share : validated.count >= wanted.count;
+}
+
+// Lines of versions that did not write a length count for nothing.
+bool covers(const nlohmann::json& line, const TrainerConfig& wanted) {
+    const auto number = [&](const char* key) {
+        const auto found = line.find(key);
+        return found != line.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+    };
+    const auto batches = [&](const char* key) {
+        const auto found = line.find(key);
+        BatchCount none = BatchCount::of(-1);
+        double value = 0.0;
+        if (found == line.end() || !found->is_string() || !parse_number(found->get<std::string>(), value)) return none;
+        const bool is_share = found->get<std::string>().find_first_of(".e") != std::string::npos;
+        if (is_share) return BatchCount{true, value, 0};
+        return value >= 0 && value < 1e15 ? BatchCount::of(std::int64_t(value)) : none;
+    };
+    const std::int64_t steps = number("max_steps");
+    const bool unbounded = steps < 0, enough = wanted.max_steps >= 0 && steps >= wanted.max_steps;
+    return number("max_epochs") >= wanted.max_epochs && (unbounded || enough) &&
+           covers(batches("limit_train_batches"), wanted.limit_train_batches) &&
+           covers(batches("limit_val_batches"), wanted.limit_val_batches);
+}
+
 // What may come from a file that anyone could have edited, fit for one line on a terminal.
 std::string plain_text(const nlohmann::json& line, const char* key) {
     const auto found = line.find(key);
@@ -72,8 +103,9 @@ std::string validation_key(const Config& config) {
     kept.data.num_workers = DataConfig{}.num_workers;
     kept.loss = config.loss;
     kept.scaler = config.scaler;
-    kept.trainer.precision = Precision::parse(config.trainer.precision).name();
-    kept.trainer.amp_level = config.trainer.amp_level;
+    const Precision precision = config.trainer.at_level(config.trainer.precision);
+    kept.trainer.precision = precision.name();
+    kept.trainer.amp_level = name_of(precision.level);
     kept.trainer.precision_schedule = config.trainer.precision_schedule;
     kept.trainer.precision_overrides = config.trainer.precision_overrides;
     kept.trainer.gradient_clip_val = config.trainer.gradient_clip_val;
@@ -91,9 +123,7 @@ bool needs_validation(const Config& config) {
 }
 
 bool remember(const fs::path& file, const Validation& validation, const fs::path& report) {
-    if (file.empty() || validation.baseline.failed()) return false;
-    for (const RunRecord& run : validation.baseline.runs)
-        if (run.epochs < 1) return false;
+    if (file.empty() || validation.verdict == Verdict::invalid) return false;
     std::string lines;
     for (const Arm& arm : validation.candidates) {
         const Config config = candidate_config(validation.options.base, arm.name);
@@ -102,6 +132,10 @@ bool remember(const fs::path& file, const Validation& validation, const fs::path
         line.add("metric", validation.metric).add("difference", arm.equivalence.difference);
         line.add("seeds", validation.options.seeds).add("model", config.model.name).add("data", config.data.name);
         line.add("precision", arm.name).add("version", INVAR_VERSION);
+        const TrainerConfig& trainer = config.trainer;
+        line.add("max_epochs", trainer.max_epochs).add("max_steps", trainer.max_steps);
+        line.add("limit_train_batches", print_value(trainer.limit_train_batches));
+        line.add("limit_val_batches", print_value(trainer.limit_val_batches));
         lines += line.add("report", fs::absolute(report).string()).text() + "\n";
     }
     make_folders(file.parent_path());
@@ -133,9 +167,33 @@ std::optional<Remembered> recall(const fs::path& file, const Config& config) {
         const nlohmann::json line = nlohmann::json::parse(content, nullptr, false);
         if (!line.is_object() || line.value("key", nlohmann::json()) != key) continue;
         const std::optional<Verdict> verdict = parse_verdict(line.value("verdict", nlohmann::json()));
-        if (verdict) found = Remembered{*verdict, plain_text(line, "date"), plain_text(line, "report")};
+        if (verdict && covers(line, config.trainer))
+            found = Remembered{*verdict, plain_text(line, "date"), plain_text(line, "report")};
     }
     return found;
+}
+
+std::string limits_text(const TrainerConfig& trainer) {
+    std::string text;
+    const auto add = [&](const char* key, const std::string& value) {
+        text += fmt::format("{}trainer.{}={}", text.empty() ? "" : " ", key, value);
+    };
+    if (trainer.max_steps >= 0) add("max_steps", std::to_string(trainer.max_steps));
+    if (trainer.limit_train_batches != BatchCount::all())
+        add("limit_train_batches", print_value(trainer.limit_train_batches));
+    if (trainer.limit_val_batches != BatchCount::all())
+        add("limit_val_batches", print_value(trainer.limit_val_batches));
+    return text;
+}
+
+std::vector<std::string> validating_words(const Config& config) {
+    std::vector<std::string> words;
+    // A run may go without validation data; a validation may not.
+    if (config.trainer.limit_val_batches.among(1) == 0) words.emplace_back("trainer.limit_val_batches=1.0");
+    words.insert(
+        words.end(),
+        {"--candidates", is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name()});
+    return words;
 }
 
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
@@ -144,7 +202,12 @@ std::string validation_warning(const fs::path& file, const Config& config, const
         is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name();
     const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);
     const std::optional<Remembered> known = recall(file, config);
-    if (!known) return fmt::format("{} was never validated here; find out first with: {}", what, again);
+    const std::string length =
+        fmt::format("{} epoch{}", config.trainer.max_epochs, config.trainer.max_epochs == 1 ? "" : "s");
+    if (!known)
+        return fmt::format("{} was never validated here for runs of this length ({}{}{}); find out first with: {}",
+                           what, length, limits_text(config.trainer).empty() ? "" : ", ", limits_text(config.trainer),
+                           again);
     if (known->verdict == Verdict::pass) return "";
     return fmt::format("{} was validated as {} on {} (see {}); try again with: {}", what, name_of(known->verdict),
                        known->date, known->report, again);

@@ -18,6 +18,7 @@ class Compare : public CliTest {
         text << "epoch,step,train_loss_step,val/hmean\n0,1,0.9,\n0,2,0.7,\n0,2,,0.5\n1,4,0.4,\n1,4,," << hmean << "\n";
         put(name, text.str());
     }
+    mutable int written_ = 0;
     static nlohmann::json last_line(const std::string& text) {
         const std::size_t end = text.find_last_not_of('\n');
         return nlohmann::json::parse(text.substr(text.rfind('\n', end) + 1));
@@ -36,7 +37,7 @@ TEST_F(Compare, EndsWithTheVerdictOfOneRunAgainstAnother) {
 }
 
 TEST_F(Compare, TestsSeveralRunsAnArmHoweverTheyAreNamed) {
-    const double base[] = {0.880, 0.886, 0.892}, low[] = {0.881, 0.886, 0.891};
+    const double base[] = {0.880, 0.886, 0.892}, low[] = {0.881, 0.8861, 0.891};
     for (int i = 0; i < 3; ++i) {
         const std::string seed = std::to_string(i);
         put_csv("fp32/version_" + seed + "/metrics.csv", base[i]);
@@ -71,7 +72,7 @@ TEST_F(Compare, WritesTheThreeReports) {
 }
 
 TEST_F(Compare, AgreesWithValidateOnItsOwnRuns) {
-    const Result validated = invar(small({"--candidates", "bf16-mixed", "--json", "exp_name=v"}, {"validate"}));
+    const Result validated = invar(learner({"--candidates", "bf16-mixed", "--json", "exp_name=v"}, {"validate"}));
     ASSERT_TRUE(validated.code == 0 || validated.code == 3 || validated.code == 1) << validated.err;
     for (const char* file : {"report.md", "report.json", "report.html"})
         EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/v" / file)) << file;
@@ -90,7 +91,7 @@ TEST_F(Compare, CanJudgeByTheBestValueAndTheOtherWayRound) {
     EXPECT_EQ(invar({"compare", "base.csv", "low.csv"}).code, 1);
     EXPECT_EQ(invar({"compare", "base.csv", "low.csv", "--value", "best"}).code, 0);
     EXPECT_TRUE(has(invar({"compare", "base.csv", "low.csv"}).out, "it is better"));
-    EXPECT_FALSE(has(invar({"compare", "base.csv", "low.csv", "--better", "lower"}).out, "it is better"));
+    EXPECT_FALSE(has(invar({"compare", "base.csv", "low.csv", "--direction", "lower"}).out, "it is better"));
     EXPECT_EQ(invar({"compare", "base.csv", "low.csv", "--margin", "0.6"}).code, 0);
 }
 
@@ -119,7 +120,7 @@ TEST_F(Compare, SaysInOneLineWhatIsWrong) {
                                2,
                                "(did you mean 'val/hmean'?); there are train_loss_step, val/hmean"},
                           Case{{"base.csv", "low.csv", "--metric", "val/hmaen"}, 2, "did you mean 'val/hmean'?"},
-                          Case{{"base.csv", "low.csv", "--better", "up"}, 2, "--better up"},
+                          Case{{"base.csv", "low.csv", "--direction", "up"}, 2, "--direction up"},
                           Case{{"base.csv", "low.csv", "--value", "first"}, 2, "--value first"},
                           Case{{"base.csv", "low.csv", "--margin", "0"}, 2, "--margin 0"},
                           Case{{"base.csv", "low.csv", "--margin", "nan"}, 2, "--margin"},
@@ -137,7 +138,7 @@ TEST_F(Compare, CallsArmsByWhatDiffersInTheirPaths) {
         Words words = {"compare", "--json"};
         for (const std::string& arm : arms) {
             for (std::size_t begin = 0; begin < arm.size(); begin = std::min(arm.find(',', begin), arm.size() - 1) + 1)
-                put_csv(arm.substr(begin, arm.find(',', begin) - begin), 0.9);
+                put_csv(arm.substr(begin, arm.find(',', begin) - begin), 0.9 + 1e-4 * ++written_);
             words.push_back(arm);
         }
         std::istringstream out(invar(words).out);
@@ -153,8 +154,8 @@ TEST_F(Compare, CallsArmsByWhatDiffersInTheirPaths) {
     EXPECT_EQ(names({"logs/x_seed0.csv,logs/x_seed1.csv", "logs/y_seed0.csv,logs/y_seed1.csv"}), (Words{"x", "y"}));
     EXPECT_EQ(names({"p/version_0/metrics.csv,p/version_1/metrics.csv", "q/version_0/metrics.csv"}),
               (Words{"p/version", "q/version_0/metrics.csv"}));
-    EXPECT_EQ(names({"same.csv", "same.csv"}), (Words{"same.csv", "same.csv (2)"}));
-    EXPECT_TRUE(has(invar({"compare", "same.csv", "same.csv", "logs/x_seed0.csv,logs/x_seed1.csv"}).out,
+    put_csv("one.csv", 0.91), put_csv("two.csv", 0.92);
+    EXPECT_TRUE(has(invar({"compare", "one.csv", "two.csv", "logs/x_seed0.csv,logs/x_seed1.csv"}).out,
                     "1 baseline and 3 candidate runs of 2 candidates"));
 }
 
@@ -177,6 +178,113 @@ TEST_F(Compare, HelpsToFindTheMetric) {
     EXPECT_EQ(zero.code, 1);
     EXPECT_TRUE(has(zero.out, "no share of zero")) << zero.out;
     EXPECT_FALSE(has(zero.out, "0.00%")) << zero.out;
+}
+
+TEST_F(Compare, CountsEveryRunOnce) {
+    put_csv("base.csv", 0.8863);
+    put_csv("low.csv", 0.8850);
+    put("copy.csv", slurp(folder_ / "low.csv"));
+    std::filesystem::create_symlink("low.csv", folder_ / "link.csv");
+    std::filesystem::create_hard_link(folder_ / "low.csv", folder_ / "hard.csv");
+    for (const char* twice : {"low.csv,low.csv", "low.csv,copy.csv", "low.csv,link.csv", "low.csv,hard.csv"}) {
+        const Result result = invar({"compare", "base.csv", twice});
+        EXPECT_EQ(result.code, 2) << twice;
+        EXPECT_TRUE(has(result.error(), "that is one run, which counts once")) << result.err;
+    }
+    EXPECT_EQ(invar({"compare", "low.csv", "copy.csv"}).code, 2) << "nor can it be held against itself";
+}
+
+TEST_F(Compare, TakesTheLastCheckpointOfARunOfHuggingFace) {
+    const auto state = [&](const std::string& name, int steps, int of, double scale) {
+        std::string history;
+        for (int step = 1; step <= steps; ++step)
+            history += (step > 1 ? "," : "") + std::string("{\"step\": ") + std::to_string(step) +
+                       ", \"loss\": " + std::to_string(scale / step) +
+                       ", \"eval_loss\": " + std::to_string(1.1 * scale / step) + "}";
+        put(name + "/trainer_state.json", "{\"global_step\": " + std::to_string(steps) + ", \"max_steps\": " +
+                                              std::to_string(of) + ", \"log_history\": [" + history + "]}\n");
+    };
+    for (const int step : {4, 8, 12})
+        state("a/checkpoint-" + std::to_string(step), step, 12, 1.0),
+            state("b/checkpoint-" + std::to_string(step), step, 12, 1.001);
+    const Result result = invar({"compare", "a", "b", "--json"});
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_FALSE(has(result.out, "p_equivalent")) << "one run an arm has no test\n" << result.out;
+    state("c/checkpoint-8", 8, 12, 1.002);
+    const Result cut = invar({"compare", "a", "c"});
+    EXPECT_EQ(cut.code, 2);
+    EXPECT_TRUE(has(cut.error(), "is no whole run: it is at step 8 of 12; finish it")) << cut.err;
+    const Result anyway = invar({"compare", "a", "c", "--any-length", "--report", "r"});
+    EXPECT_TRUE(has(anyway.err, "warning: ") && has(anyway.err, "step 8 of 12")) << anyway.err;
+    EXPECT_TRUE(has(slurp(folder_ / "r/report.md"), "Warning: ")) << anyway.err;
+}
+
+TEST_F(Compare, RefusesRunsOfDifferentLengthUnlessItIsToldTo) {
+    put("long.csv", "step,val_acc\n10,0.5\n20,0.8\n");
+    put("short.csv", "step,val_acc\n10,0.8\n");
+    const Result refused = invar({"compare", "long.csv", "short.csv"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_TRUE(has(refused.error(), "the runs differ in length: the last val_acc of short.csv is at 10"))
+        << refused.err;
+    const Result told = invar({"compare", "long.csv", "short.csv", "--any-length"});
+    EXPECT_EQ(told.code, 0) << told.err;
+    EXPECT_TRUE(has(told.err, "warning: the runs differ in length")) << told.err;
+}
+
+TEST_F(Compare, JudgesByWhatWasValidatedAndNotByWhatWasTrainedOn) {
+    const auto table = [](double acc) {
+        return "epoch,step,train_acc,train_loss_step,val_acc_epoch,val_loss_epoch\n0,1,0.99,0.5,,\n0,2,,," +
+               std::to_string(acc) + ",0.6\n";
+    };
+    put("a.csv", table(0.8));
+    put("b.csv", table(0.7));
+    const Result result = invar({"compare", "a.csv", "b.csv"});
+    EXPECT_EQ(result.code, 1) << result.out;
+    EXPECT_TRUE(has(result.out, "val_acc_epoch (higher is better)")) << result.out;
+    put("c.csv", "step,train_acc\n1,0.9\n");
+    put("d.csv", "step,train_acc\n1,0.91\n");
+    EXPECT_TRUE(has(invar({"compare", "c.csv", "d.csv"}).err, "warning: train_acc does not look like"))
+        << "and says so";
+}
+
+TEST_F(Compare, AsksWhichWayIsBetterWhereTheNameDoesNotSay) {
+    put("a.csv", "step,val_power\n1,0.9\n");
+    put("b.csv", "step,val_power\n1,0.8\n");
+    EXPECT_EQ(invar({"compare", "a.csv", "b.csv"}).code, 2);
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).error(), "--direction lower or --direction higher"));
+    EXPECT_EQ(invar({"compare", "a.csv", "b.csv", "--direction", "lower"}).code, 1);
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv", "--direction", "lower"}).out, "it is better"));
+}
+
+TEST_F(Compare, UsesNoNumberThatMayBeCutOff) {
+    put("a.csv", "step,val_acc\n1,0.5\n2,0.912\n");
+    put("b.csv", "step,val_acc\n1,0.5\n2,0.911\n3,0.9");
+    const Result result = invar({"compare", "a.csv", "b.csv"});
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_TRUE(has(result.err, "warning: b.csv ends in the middle of line 4, which is left out")) << result.err;
+}
+
+TEST_F(Compare, PassesOverMissingValuesThatAreWrittenAsNaN) {
+    const std::string start = "step,loss,val_acc\n1,0.9,NaN\n1,NaN,0.5\n2,0.7,NaN\n";
+    put("a.csv", start + "2,NaN,0.90\n");
+    put("b.csv", start + "2,NaN,0.901\n");
+    EXPECT_EQ(invar({"compare", "a.csv", "b.csv"}).code, 0) << invar({"compare", "a.csv", "b.csv"}).out;
+    put("b.csv", "step,loss,val_acc\n1,0.9,NaN\n1,NaN,0.5\n2,NaN,NaN\n2,NaN,0.901\n");
+    EXPECT_EQ(invar({"compare", "a.csv", "b.csv"}).code, 1) << "its last loss is NaN";
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).out, "loss is NaN at step 2"));
+}
+
+TEST_F(Compare, IsInvalidWhereTheBaselineGotNoBetter) {
+    put("a.csv", "step,loss,val_acc\n1,2.3,0.1\n2,2.9,0.1\n3,9.1,0.1\n");
+    put("b.csv", "step,loss,val_acc\n1,2.3,0.1\n2,3.9,0.1\n3,9.2,0.1\n");
+    const Result result = invar({"compare", "a.csv", "b.csv", "--report", "r"});
+    EXPECT_EQ(result.code, 4) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "INVALID: the baseline gives nothing to compare with: it is not shown to have learned"))
+        << result.out;
+    EXPECT_EQ(nlohmann::json::parse(slurp(folder_ / "r/report.json")).at("verdict"), "INVALID");
+    put("c.csv", "step,loss,val_acc\n1,2.3,\n2,9.1,0.1\n");
+    put("d.csv", "step,loss,val_acc\n1,2.3,\n2,9.2,0.1\n");
+    EXPECT_TRUE(has(invar({"compare", "c.csv", "d.csv"}).err, "may not have learned")) << "one value tells less";
 }
 
 TEST_F(Compare, FailsARunWithNaNAndSaysWhere) {

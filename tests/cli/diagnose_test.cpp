@@ -147,7 +147,7 @@ TEST_F(DiagnoseCommand, TuneSaysThatNothingNeedsToBeKeptAndHowToValidate) {
 
 TEST_F(DiagnoseCommand, TuneValidatesWhatItFoundAndEndsWithThatVerdict) {
     // So strict that the rounding of FP16 alone is too much for some modules.
-    const Result result = invar(small({"--steps", "0", "--target", "1e-4", "--cosine", "0.5"}, {"tune"}));
+    const Result result = invar(learner({"--steps", "0", "--target", "1e-4", "--cosine", "0.5"}, {"tune"}));
     ASSERT_TRUE(result.code == 0 || result.code == 1 || result.code == 3) << result.err << result.out;
     EXPECT_TRUE(has(result.out, "precision_overrides:")) << result.out;
     EXPECT_TRUE(has(result.out, "run 2 of 2 runs/run/16-mixed")) << result.out;

@@ -144,30 +144,5 @@ TEST_F(Inspect, SaysInOneLineWhatIsWrong) {
     EXPECT_TRUE(has(invar({"inspect", "junk.safetensors"}).error(), "junk.safetensors"));
 }
 
-class Validated : public CliTest {};
-
-TEST_F(Validated, TrainWarnsOfAPrecisionThatWasNeverValidatedUntilItIs) {
-    const Result fresh = invar(small({"--mixed_precision", "bf16"}));
-    EXPECT_EQ(fresh.code, 0) << fresh.err;
-    EXPECT_TRUE(has(fresh.err, "warning: bf16-mixed for mlp on synthetic was never validated here")) << fresh.err;
-    EXPECT_EQ(std::count(fresh.err.begin(), fresh.err.end(), '\n'), 1) << fresh.err;
-    EXPECT_EQ(invar(small({})).err, "") << "FP32 needs none";
-    const Result refused = invar(small({"--mixed_precision", "bf16", "--require-validated", "exp_name=no"}));
-    EXPECT_EQ(refused.code, 2);
-    EXPECT_TRUE(has(refused.error(), "--require-validated: bf16-mixed")) << refused.err;
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/no")) << "nothing was started";
-
-    // The command it names makes it known; a margin this wide passes whatever these ten steps give.
-    const Result validated =
-        invar(small({"--candidates", "bf16-mixed", "--metric", "val_loss", "--margin", "0.5"}, {"validate"}));
-    ASSERT_EQ(validated.code, 0) << validated.out << validated.err;
-    const Result known = invar(small({"--mixed_precision", "bf16", "--require-validated", "trainer.max_epochs=2"}));
-    EXPECT_EQ(known.code, 0) << known.err;
-    EXPECT_EQ(known.err, "");
-    EXPECT_EQ(invar(small({"--mixed_precision", "bf16", "--require-validated", "model.hidden=[9]"})).code, 2)
-        << "another model";
-    EXPECT_EQ(invar(small({"--require-validated"})).code, 0) << "FP32";
-}
-
 }  // namespace
 }  // namespace invar::cli

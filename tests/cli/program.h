@@ -67,6 +67,13 @@ class CliTest : public ::testing::Test {
         return words;
     }
 
+    // The same with 40 steps, after which it tells nine images out of ten.
+    static Words learner(const Words& more = {}, const Words& before = {"train"}) {
+        Words words = small({"data.size=640", "optimizer.lr=0.03"}, before);
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
+
     Result invar(const Words& words, const std::string& in = "") const {
         const pid_t child = start(words, in);
         return finish(child, in);

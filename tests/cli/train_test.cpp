@@ -196,6 +196,20 @@ TEST_F(Train, ASignalLeavesARunThatResumesToTheSameBytes) {
     EXPECT_EQ(losses("stopped/runs/run"), losses("whole/runs/run"));
 }
 
+TEST_F(Train, EndsWithOneWhereThereIsNothingToBuildOn) {
+    const Result diverged = invar(small({"optimizer=sgd", "optimizer.lr=1e30", "exp_name=diverged"}));
+    EXPECT_EQ(diverged.code, 1) << diverged.err;
+    EXPECT_TRUE(
+        has(diverged.err, "error: the training loss ends at nan; find out why with: invar diagnose runs/diverged") ||
+        has(diverged.err, "steps were skipped"))
+        << diverged.err;
+    // The scale starts so high that more than half of the steps are spent on finding one that fits.
+    const Result skipped = invar(small({"--mixed_precision", "fp16", "scaler.init_scale=1e21",
+                                        "scaler.backoff_factor=0.001", "exp_name=skipped", "data.size=128"}));
+    EXPECT_EQ(skipped.code, 1) << skipped.out << skipped.err;
+    EXPECT_TRUE(has(skipped.err, "steps were skipped; find out why with: invar diagnose runs/skipped")) << skipped.err;
+}
+
 TEST_F(Train, ResumingAFinishedRunSaysSo) {
     ASSERT_EQ(invar(small()).code, 0);
     const std::string before = slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors");

@@ -37,10 +37,12 @@ TEST_F(VerdictCommands, EndWithTwoWhateverKeepsThemFromJudging) {
         EXPECT_EQ(result.code, 2) << bad;
         EXPECT_TRUE(has(result.error(), bad)) << result.err;
     }
-    EXPECT_EQ(invar({"compare", "base.csv", "base.csv", "--report", "/proc/report"}).code, 2);
+    put("other.csv", "step,val_acc\n1,0.901\n");
+    EXPECT_EQ(invar({"compare", "base.csv", "other.csv", "--report", "/proc/report"}).code, 2);
     EXPECT_EQ(invar(small({"output_dir=/proc/x", "--json"}, {"validate"})).code, 2);
+    put("same.csv", "step,val_acc\n1,0.901\n");
     const std::string full = INVAR_BINARY_DIR "/bin/invar compare " + (folder_ / "base.csv").string() + " " +
-                             (folder_ / "base.csv").string() + " > /dev/full 2> /dev/null";
+                             (folder_ / "same.csv").string() + " > /dev/full 2> /dev/null";
     EXPECT_EQ(WEXITSTATUS(std::system(full.c_str())), 2);
 }
 
@@ -68,6 +70,18 @@ TEST_F(VerdictCommands, CandidatesAreOneWordAndLeaveTheNextOnesAlone) {
     EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/x/report.md"));
     const Result two = invar(small({"--candidates", "bf16,fp17"}, {"validate"}));
     EXPECT_TRUE(has(two.error(), "fp17")) << two.err;
+}
+
+TEST_F(VerdictCommands, EndWithFourWhereFp32ItselfLearnsNothing) {
+    const Words garbage = {"optimizer=sgd", "optimizer.lr=100", "--candidates", "bf16"};
+    const Result result = invar(small(garbage, {"validate"}));
+    EXPECT_EQ(result.code, 4) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "INVALID: the baseline gives nothing to compare with")) << result.out;
+    for (const char* report : {"report.md", "report.html", "report.json"})
+        EXPECT_TRUE(has(slurp(folder_ / "runs/run" / report), "INVALID")) << report;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / ".state/invar/validated.jsonl")) << "it is not remembered";
+    const Result tuned = invar(small({"optimizer=sgd", "optimizer.lr=100", "--steps", "0"}, {"tune"}));
+    EXPECT_EQ(tuned.code, 4) << tuned.out << tuned.err;
 }
 
 TEST_F(VerdictCommands, NamesBeginAtTheLeftAndFiguresEndAtTheRight) {

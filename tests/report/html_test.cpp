@@ -95,7 +95,7 @@ TEST(HtmlReport, ShowsNoLossScaleOfRunsThatHaveNone) {
 
 TEST(HtmlReport, SetsCommandsInProseAsCode) {
     const std::string html = page_of(made_up());
-    EXPECT_TRUE(has(html, "(<code>invar validate --seeds 3</code>)"));
+    EXPECT_TRUE(has(html, "(<code>--seeds 3</code>)"));
     EXPECT_FALSE(has(html, "`"));
 }
 
@@ -104,6 +104,33 @@ TEST(HtmlReport, ComparesNothingWithARunThatFailed) {
     v.candidates[0].runs[0].not_finite = "loss is NaN at step 3";
     decide(v);
     EXPECT_FALSE(has(page_of(v), "-88.")) << "the checklist says that there is nothing to compare";
+}
+
+TEST(HtmlReport, ShowsNoSpeedInGreenBesideAFailOrOnADisturbedMachine) {
+    const std::string fast = "<td class=\"good\">-91.52%</td>";  // of 1179 s
+    EXPECT_TRUE(has(page_of(made_up(0.8850, 100)), fast)) << page_of(made_up(0.8850, 100));
+    const std::string failed = page_of(made_up(0.5, 100));
+    EXPECT_TRUE(has(failed, "<td>-91.52%</td>") && !has(failed, fast)) << failed;
+    Validation v = made_up(0.8850, 100);
+    v.baseline.runs[0].waited_share = 0.9;
+    decide(v);
+    const std::string disturbed = page_of(v);
+    EXPECT_FALSE(has(disturbed, "-91.52%") || has(disturbed, "11.79x")) << disturbed;
+    EXPECT_TRUE(has(disturbed, "<td>disturbed</td>") && has(disturbed, "Speed was disturbed and is not judged"));
+}
+
+TEST(HtmlReport, SaysThatABaselineThatLearnedNothingIsInvalid) {
+    Validation v = made_up();
+    v.baseline.runs[0].not_learned = "its loss did not fall";
+    decide(v);
+    const std::string html = page_of(v);
+    EXPECT_TRUE(has(html, "<span class=\"badge invalid\">INVALID</span> the baseline gives nothing")) << html;
+    EXPECT_TRUE(has(html, "its loss did not fall"));
+    EXPECT_FALSE(has(html, ">PASS<") || has(html, ">FAIL<"));
+    const auto json = nlohmann::json::parse(json_report(v, made_up_context(v)));
+    EXPECT_EQ(json.at("verdict"), "INVALID");
+    EXPECT_EQ(json.at("candidates").at(0).at("verdict"), "INVALID");
+    EXPECT_EQ(json.at("baseline").at("runs").at(0).at("not_learned"), "its loss did not fall");
 }
 
 TEST(JsonReport, IsTheSameForPrograms) {

@@ -165,6 +165,48 @@ TEST(Report, TellsOfACandidateThatNeverFinished) {
     EXPECT_TRUE(has(line_with(text, "| 16-mixed "), "n/a"));
 }
 
+TEST(Report, DoesNotTickTheSpeedOfADisturbedMachineNorOfAFailedRun) {
+    Validation v = made_up(0.8850, 100);
+    EXPECT_TRUE(has(report_of(v), "- [x] Confirm speedup > 10% (measured 11.79x"));
+    v.candidates[0].runs[0].waited_share = 0.25;
+    decide(v);
+    EXPECT_TRUE(has(report_of(v),
+                    "- [ ] Confirm speedup > 10% (not judged: other work on this machine kept the threads "
+                    "of 16-mixed waiting for 25%"))
+        << report_of(v);
+    EXPECT_TRUE(has(report_of(v), "Speed was disturbed and is not judged"));
+    EXPECT_TRUE(has(report_of(made_up(0.5, 100)), "- [ ] Confirm speedup > 10% (measured 11.79x"));
+}
+
+TEST(Report, SaysInvalidWithItsReason) {
+    Validation v = made_up();
+    v.baseline.runs[0].not_learned = "its loss did not fall";
+    decide(v);
+    const std::string text = report_of(v);
+    EXPECT_TRUE(has(text,
+                    "**Verdict: INVALID**: the baseline gives nothing to compare with: it is not shown to have "
+                    "learned: its loss did not fall."))
+        << text;
+    EXPECT_TRUE(has(text, "## 16-mixed: INVALID"));
+    EXPECT_TRUE(has(text, "- [ ] Verify val_accuracy difference"));
+    EXPECT_TRUE(has(text, "- [ ] Run FP32 baseline"));
+}
+
+TEST(Report, RepeatsWhatShouldBeKnownBeforeItIsTrusted) {
+    Validation v = made_up();
+    v.warnings = {"a.csv ends in the middle of line 3, which is left out"};
+    EXPECT_TRUE(has(report_of(v), "Warning: a.csv ends in the middle of line 3, which is left out."));
+}
+
+TEST(ReportContext, NamesTheDeviceThatTrainedBesideTheHost) {
+    Validation v = made_up();
+    v.device = "cuda:0: NVIDIA H200, 132 multiprocessors";
+    const ReportContext c = made_up_context(v);
+    EXPECT_EQ(c.facts.at(1), (std::pair<std::string, std::string>("Device", v.device)));
+    EXPECT_EQ(c.facts.at(2).first, "Host");
+    EXPECT_TRUE(has(c.facts.at(2).second, "thread"));
+}
+
 TEST(ReportContext, NamesTheMachineAndTheMoment) {
     const ReportContext c = made_up_context(made_up());
     EXPECT_EQ(c.facts.at(0).first, "Date");

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/io/file.h"
 #include "tests/core/expect_error.h"
 #include "tests/io/scratch.h"
 
@@ -66,6 +67,76 @@ TEST(FindRuns, TakesFilesFoldersAndFoldersOfRunsInTheOrderOfTheirNumbers) {
     fs::create_directories(scratch / "empty");
     EXPECT_ERROR(find_runs(scratch / "empty"), UsageError, "no run in it");
     EXPECT_ERROR(find_runs(scratch / "missing"), UsageError, "no such file or folder");
+}
+
+std::string state(int steps, int max_steps) {
+    std::string history;
+    for (int step = 1; step <= steps; ++step)
+        history += fmt::format("{}{{\"step\": {}, \"loss\": {}, \"eval_loss\": {}}}", step > 1 ? "," : "", step,
+                               1.0 / step, 1.1 / step);
+    return fmt::format("{{\"global_step\": {}, \"max_steps\": {}, \"log_history\": [{}]}}\n", steps, max_steps,
+                       history);
+}
+
+TEST(FindRuns, TakesTheCheckpointsOfOneRunForOneRun) {
+    const Scratch scratch;
+    for (const int step : {2, 4, 10})
+        for (const char* run : {"a", "b"})
+            put_in(scratch / run / fmt::format("checkpoint-{}/trainer_state.json", step), state(step, 10));
+    EXPECT_EQ(names_of(find_runs(scratch / "a"), scratch.path()), (Names{"a/checkpoint-10"}));
+    EXPECT_EQ(names_of(find_runs(scratch.path()), scratch.path()), (Names{"a/checkpoint-10", "b/checkpoint-10"}));
+    const std::vector<std::string> named = {(scratch / "a/checkpoint-2").string(),
+                                            (scratch / "a/checkpoint-4/trainer_state.json").string()};
+    EXPECT_EQ(names_of(find_runs(named), scratch.path()), (Names{"a/checkpoint-4/trainer_state.json"}));
+}
+
+TEST(ReadRun, SaysWhatIsNoWholeRun) {
+    const Scratch scratch;
+    put_in(scratch / "hf/trainer_state.json", state(4, 10));
+    EXPECT_EQ(read_run(scratch / "hf").unfinished, "it is at step 4 of 10");
+    put_in(scratch / "hf/trainer_state.json", state(10, 10));
+    EXPECT_EQ(read_run(scratch / "hf").unfinished, "");
+    put_in(scratch / "ours/metrics.jsonl", "{\"step\":1,\"loss\":0.9}\n");
+    put_in(scratch / "ours/config.yaml", "seed: 3\n");
+    fs::create_directories(scratch / "ours/checkpoints");
+    EXPECT_TRUE(has(read_run(scratch / "ours").unfinished, "no summary.json"));
+    put_in(scratch / "ours/summary.json", "{\"status\":\"interrupted\",\"steps\":1}\n");
+    EXPECT_EQ(read_run(scratch / "ours").unfinished, "its summary.json says interrupted");
+    put_in(scratch / "ours/summary.json", "{\"status\":\"finished\",\"steps\":1}\n");
+    EXPECT_EQ(read_run(scratch / "ours").unfinished, "");
+}
+
+TEST(OneRun, IsToldFromTwoByWhatWasLogged) {
+    const Scratch scratch;
+    const auto run = [&](const std::string& name, const std::string& text) {
+        put_in(scratch / name, text);
+        return read_run(scratch / name);
+    };
+    const FoundRun a = run("a.csv", "step,loss,val_acc\n1,0.9,0.5\n2,0.7,0.6\n3,0.6,0.7\n");
+    fs::create_symlink(scratch / "a.csv", scratch / "link.csv");
+    fs::create_hard_link(scratch / "a.csv", scratch / "hard.csv");
+    EXPECT_TRUE(has(why_one_run(a, read_run(scratch / "a.csv")), "is given twice"));
+    EXPECT_TRUE(has(why_one_run(a, read_run(scratch / "link.csv")), "hold the same log"));
+    EXPECT_TRUE(has(why_one_run(a, read_run(scratch / "hard.csv")), "hold the same log"));
+    EXPECT_TRUE(has(why_one_run(a, run("copy.csv", read_file(scratch / "a.csv"))), "hold the same log"));
+    const FoundRun part = run("part.csv", "step,loss,val_acc\n1,0.9,0.5\n2,0.7,0.6\n");
+    EXPECT_TRUE(has(why_one_run(a, part), "part.csv holds the beginning of"));
+    EXPECT_EQ(why_one_run(a, part), why_one_run(part, a));
+    EXPECT_EQ(why_one_run(a, run("b.csv", "step,loss,val_acc\n1,0.9,0.5\n2,0.7,0.61\n3,0.6,0.7\n")), "");
+    EXPECT_EQ(why_one_run(run("c.csv", "step,acc\n1,0.5\n"), run("d.csv", "step,acc\n1,0.5\n2,0.6\n")), "")
+        << "one value may agree by accident";
+}
+
+TEST(Unequal, AreRunsThatEndElsewhere) {
+    Comparison c = comparison_of({0.9}, {0.9});
+    EXPECT_EQ(why_unequal(c), "");
+    c.baseline.runs[0].metric_curve.x = {1000};
+    c.candidates[0].runs[0].metric_curve.x = {995};
+    EXPECT_EQ(why_unequal(c), "") << "the last logged step need not be the last step";
+    c.candidates[0].runs[0].metric_curve.x = {500};
+    EXPECT_TRUE(has(why_unequal(c), "is at 500, that of run at 1000")) << why_unequal(c);
+    c.candidates[0].runs[0].not_finite = "loss is NaN at step 400";
+    EXPECT_EQ(why_unequal(c), "") << "it fails for that, not for its length";
 }
 
 TEST(ReadRun, TakesPrecisionSeedAndFiguresFromTheSummary) {
@@ -142,6 +213,41 @@ TEST(Decide, FailsACandidateWithNaNAnywhereHoweverCloseItsMetric) {
     bad.baseline.runs[0].not_finite = "loss is NaN at step 1";
     decide(bad);
     EXPECT_TRUE(has(bad.reason, "the baseline gives nothing to compare with: loss is NaN")) << bad.reason;
+    EXPECT_EQ(bad.verdict, Verdict::invalid);
+    EXPECT_EQ(bad.candidates[0].verdict, Verdict::invalid);
+}
+
+TEST(Decide, IsInvalidUnlessEveryBaselineHasLearned) {
+    Comparison c = comparison_of({0.1, 0.9, 0.1}, {0.1, 0.9, 0.1});
+    c.baseline.runs[0].not_learned = "its loss did not fall";
+    c.baseline.runs[2].not_learned = "it guesses";
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::invalid);
+    EXPECT_EQ(c.candidates[0].verdict, Verdict::invalid);
+    EXPECT_TRUE(has(c.reason,
+                    "2 of its 3 runs are not shown to have learned, and all must: seed 0: its loss did not "
+                    "fall; seed 2: it guesses"))
+        << c.reason;
+    Comparison one = comparison_of({0.1}, {0.1});
+    one.baseline.runs[0].not_learned = "it guesses";
+    decide(one);
+    EXPECT_TRUE(has(one.reason, "it is not shown to have learned: it guesses")) << one.reason;
+}
+
+TEST(Decide, DoesNotJudgeTheSpeedOfADisturbedMachine) {
+    Comparison c = comparison_of({0.9}, {0.9});
+    c.baseline.name = "32-true";
+    c.baseline.runs[0].train_seconds = 740, c.candidates[0].runs[0].train_seconds = 10;
+    c.baseline.runs[0].waited_share = 0.02, c.candidates[0].runs[0].waited_share = 0.01;
+    decide(c);
+    EXPECT_EQ(c.candidates[0].speed_up, 74);
+    EXPECT_EQ(c.candidates[0].disturbed, "");
+    c.baseline.runs[0].waited_share = 0.4;
+    decide(c);
+    EXPECT_TRUE(std::isnan(c.candidates[0].speed_up));
+    EXPECT_EQ(c.candidates[0].disturbed,
+              "other work on this machine kept the threads of 32-true waiting for 40% of the time they could have run");
+    EXPECT_EQ(c.verdict, Verdict::pass) << "speed has no part in the verdict";
 }
 
 TEST(ReadRun, TellsARunThatWasStoppedAsUnstable) {

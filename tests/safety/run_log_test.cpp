@@ -49,6 +49,14 @@ TEST(CsvLog, FallsBackToTheEpochWhereThereIsNoStep) {
 
 TEST(CsvLog, LeavesOutATornLastLineAndNoOther) {
     EXPECT_EQ(parse_csv_log("step,acc,x\n1,0.5,2\n2,0.", "f").at("acc").y, (Numbers{0.5}));
+    const RunLog cut = parse_csv_log("step,acc\n1,0.5\n2,0.9", "f");
+    EXPECT_EQ(cut.at("acc").y, (Numbers{0.5})) << "0.9 may be the beginning of 0.91";
+    EXPECT_EQ(cut.note, "f ends in the middle of line 3, which is left out");
+    EXPECT_EQ(parse_csv_log("step,acc\n1,0.5\n", "f").note, "");
+    EXPECT_ERROR(parse_csv_log("step,acc\n1,0.5", "f"), IoError, "holds no numbers");
+    const RunLog lines = parse_log("{\"acc\": 0.5}\n{\"acc\": 0.9}", "f");
+    EXPECT_EQ(lines.at("acc").y, (Numbers{0.5, 0.9})) << "its brace is closed";
+    EXPECT_NE(parse_log("{\"acc\": 0.5}\n{\"acc\": 0.9", "f").note, "");
     EXPECT_ERROR(parse_csv_log("step,acc,x\n1,0.5,2\n2,0.6\n3,0.7,1\n", "m.csv"), IoError,
                  "m.csv line 3: 2 cells, but the header names 3 columns");
     EXPECT_ERROR(parse_csv_log("step,acc\n1,2,3\n", "m.csv"), IoError, "line 2: 3 cells");
@@ -68,6 +76,40 @@ TEST(CsvLog, RefusesWhatHoldsNothing) {
     EXPECT_ERROR(parse_csv_log("\n1,2\n", "m.csv"), IoError, "line 1: empty");
     EXPECT_ERROR(parse_log("step,acc\n", "m.csv"), IoError, "holds no numbers");
     EXPECT_ERROR(parse_log("only words\nand more\n", "m.csv"), IoError, "holds no numbers");
+}
+
+// pandas writes NaN where a row has no value; so does a real one look.
+TEST(MissingValues, AreLeftOutInRowsOfAnotherKind) {
+    const RunLog log = parse_log(
+        "step,lr,loss,val_acc\n1,0.1,0.9,nan\n2,0.1,0.7,nan\n2,nan,nan,0.5\n3,0.1,0.5,NaN\n3,nan,nan,0.8\n", "f");
+    EXPECT_EQ(log.at("loss").y, (Numbers{0.9, 0.7, 0.5}));
+    EXPECT_EQ(log.at("loss").x, (Numbers{1, 2, 3}));
+    EXPECT_EQ(log.at("val_acc").y, (Numbers{0.5, 0.8}));
+}
+
+TEST(MissingValues, AreLeftOutBetweenValuesThatAreLoggedNowAndThen) {
+    const RunLog log = parse_log(
+        "step,loss,val_acc\n1,0.9,nan\n2,0.8,nan\n3,0.7,0.5\n4,0.6,nan\n5,0.5,nan\n6,0.4,0.8\n7,0.3,nan\n", "f");
+    EXPECT_EQ(log.at("loss").y.size(), 7u);
+    EXPECT_EQ(log.at("val_acc").y, (Numbers{0.5, 0.8}));
+    const RunLog json =
+        parse_log("{\"step\": 1, \"loss\": 0.9, \"acc\": NaN}\n{\"step\": 2, \"loss\": 0.8, \"acc\": 0.4}\n", "f");
+    EXPECT_EQ(json.at("acc").y, (Numbers{0.4}));
+}
+
+TEST(MissingValues, AreNotWhatWasComputedAsNaN) {
+    const auto ends_in_nan = [](const char* text, const char* name) {
+        return std::isnan(parse_log(text, "f").at(name).y.back());
+    };
+    EXPECT_TRUE(ends_in_nan("step,lr,loss\n1,0.1,0.9\n2,0.1,0.7\n3,0.1,nan\n", "loss"));
+    EXPECT_TRUE(
+        ends_in_nan("step,loss,val_acc\n1,0.9,nan\n2,nan,0.5\n3,0.7,nan\n4,nan,0.6\n5,nan,nan\n6,nan,0.1\n", "loss"))
+        << "a row of training whose loss is gone";
+    EXPECT_TRUE(ends_in_nan("step,loss,val_acc\n1,1,nan\n2,1,0.5\n3,1,nan\n4,1,nan\n", "val_acc"))
+        << "the validation that was due";
+    EXPECT_TRUE(ends_in_nan("step,loss,val_acc\n1,nan,0.9\n", "loss")) << "never anything else";
+    const RunLog once = parse_log("step,lr,loss\n1,1,0.9\n2,1,nan\n3,1,0.8\n4,1,0.7\n5,1,0.6\n6,1,0.5\n", "f");
+    EXPECT_EQ(once.at("loss").y.size(), 6u) << "one batch that overflowed";
 }
 
 TEST(JsonLog, ReadsAnObjectALineWithNestedKeys) {
@@ -132,21 +174,14 @@ TEST(MetricNames, AreFoundAsPeopleWriteThem) {
     EXPECT_EQ(find_metric("loss", {"train_loss", "val_loss"}), std::nullopt) << "not clear which";
 }
 
-TEST(MetricNames, KnowWhichWayIsBetter) {
-    for (const char* lower : {"val_loss", "loss", "test/wer", "eval_perplexity", "val.rmse", "top1_error", "train_nll",
-                              "val_mape", "test-fid", "CER"})
-        EXPECT_EQ(direction_of(lower), Better::lower) << lower;
-    for (const char* higher : {"val_accuracy", "val/hmean", "bleu", "answer_f1", "mAP50", "reward", "power", "fidelity",
-                               "certainty", "berries"})
-        EXPECT_EQ(direction_of(higher), Better::higher) << higher;
-    EXPECT_EQ(parse_direction("lower"), Better::lower);
-    EXPECT_ERROR(parse_direction("up"), UsageError, "--better up");
-}
-
 TEST(MetricNames, PrefersAnAccuracyOnHeldOutData) {
     EXPECT_EQ(default_metric({"epoch", "loss", "lr", "step", "val_accuracy", "val_loss"}), "val_accuracy");
     EXPECT_EQ(default_metric({"epoch", "loss", "eval_loss", "grad_norm", "eval_runtime"}), "eval_loss");
     EXPECT_EQ(default_metric({"train/acc", "loss"}), "train/acc");
+    EXPECT_EQ(default_metric({"train_acc", "train_loss_step", "val_acc_epoch", "val_loss_epoch"}), "val_acc_epoch");
+    EXPECT_EQ(default_metric({"epoch", "train_loss_epoch", "val_loss_epoch", "val_loss_step"}), "val_loss_epoch");
+    EXPECT_EQ(default_metric({"test_acc", "val_acc", "val_step"}), "val_acc");
+    EXPECT_EQ(default_metric({"val_loss", "val_wer", "val_time"}), "val_wer");
     EXPECT_EQ(default_metric({"step", "loss", "scale"}), "loss");
     EXPECT_EQ(default_metric({"step", "epoch", "lr"}), "");
 }

@@ -140,9 +140,32 @@ TEST(Validate, SaysSoWhenTheBaselineGivesNothingToCompareWith) {
     options.metric = "val_loss";
     Watcher watcher;
     const Validation validation = validate(options, watcher);
-    EXPECT_EQ(validation.verdict, Verdict::fail);
+    EXPECT_EQ(validation.verdict, Verdict::invalid);
     EXPECT_TRUE(has(validation.reason, "baseline gives nothing to compare with")) << validation.reason;
     EXPECT_EQ(watcher.folders.size(), 1u) << "no candidate needs to run";
+}
+
+TEST(Validate, IsInvalidWhereFp32ItselfLearnsNothing) {
+    const Scratch scratch;
+    ValidateOptions options = tiny(scratch);
+    options.base.optimizer.name = "sgd";
+    options.base.optimizer.lr = 100;
+    Watcher watcher;
+    const Validation diverged = validate(options, watcher);
+    EXPECT_EQ(diverged.verdict, Verdict::invalid) << diverged.reason;
+    EXPECT_EQ(diverged.candidates[0].verdict, Verdict::invalid);
+    EXPECT_TRUE(has(diverged.reason, "its loss did not fall")) << diverged.reason;
+    EXPECT_EQ(watcher.folders, (std::vector<std::string>{"fp32"})) << "no candidate needs to run";
+
+    // So slow that nothing is learned: the loss may fall by a hair, and guessing is all there is.
+    options.base.optimizer.lr = 1e-12;
+    options.seeds = 2;
+    Watcher slow;
+    const Validation still = validate(options, slow);
+    EXPECT_EQ(still.verdict, Verdict::invalid) << still.reason;
+    EXPECT_EQ(slow.folders.size(), 2u) << "every baseline is run, so that all that did not learn can be named";
+    EXPECT_TRUE(has(still.reason, "2 of its 2 runs are not shown to have learned, and all must: seed "))
+        << still.reason;
 }
 
 TEST(Validate, JudgesAScheduleOfPrecisionsAgainstFp32Alone) {
@@ -197,6 +220,7 @@ TEST(Validate, RefusesBadOptionsBeforeTheFirstRun) {
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"16-mixed", "fp17"}; }), UsageError, "fp17");
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp32"}; }), UsageError, "baseline itself");
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp8"}; }), UsageError, "");
+    EXPECT_ERROR(with([](auto& o) { o.candidates = {"O2"}; }), UsageError, "trainer.amp_level=O2");
     EXPECT_ERROR(with([](auto& o) { o.seeds = 0; }), UsageError, "--seeds 0");
     EXPECT_ERROR(with([](auto& o) { o.metric = "bleu"; }), UsageError, "--metric bleu");
     EXPECT_ERROR(with([](auto& o) { o.metric = ""; }), UsageError, "--metric");

@@ -70,8 +70,8 @@ TEST(Remember, IsRecalledWithTheLastVerdict) {
     remember(file, validation_of(base, Verdict::pass), "out/report.html");
     EXPECT_EQ(recall(file, fp16)->verdict, Verdict::pass);
     Validation failed = validation_of(base, Verdict::fail);
-    failed.baseline.failure = "diverged";
-    remember(file, failed, "x");
+    failed.verdict = Verdict::invalid;
+    EXPECT_FALSE(remember(file, failed, "x"));
     EXPECT_EQ(recall(file, fp16)->verdict, Verdict::pass) << "a baseline that fails says nothing of the candidate";
 }
 
@@ -82,7 +82,8 @@ TEST(Remember, WarnsUnlessAllIsWell) {
     fp16.trainer.precision = "16-mixed";
     EXPECT_EQ(validation_warning(file, Config{}, "x"), "") << "FP32 needs none";
     EXPECT_EQ(validation_warning(file, fp16, "invar validate x"),
-              "16-mixed for convnet on fashion_mnist was never validated here; find out first with: invar validate x");
+              "16-mixed for convnet on fashion_mnist was never validated here for runs of this length (1 epoch); find "
+              "out first with: invar validate x");
     remember(file, validation_of({}, Verdict::marginal), "r.html");
     EXPECT_TRUE(has(validation_warning(file, fp16, "x"), "was validated as MARGINAL on 20"));
     remember(file, validation_of({}, Verdict::pass), "r.html");
@@ -101,14 +102,45 @@ TEST(Remember, AsksForEveryWayIntoALowPrecision) {
               "");
 }
 
-TEST(Remember, DoesNotCountWhatWasHardlyTrained) {
+TEST(Remember, CountsForRunsThatAreNoLonger) {
+    const auto counts = [](const std::string& validated, const std::string& run) {
+        const Scratch scratch;
+        const fs::path file = scratch / "validated.jsonl";
+        EXPECT_TRUE(
+            remember(file, validation_of(config_with("trainer: {" + validated + "}"), Verdict::pass), "r.html"));
+        return recall(file, config_with("trainer: {precision: 16-mixed, " + run + "}")).has_value();
+    };
+    EXPECT_TRUE(counts("max_epochs: 3", "max_epochs: 3"));
+    EXPECT_TRUE(counts("max_epochs: 3", "max_epochs: 2, limit_train_batches: 5, max_steps: 7"));
+    EXPECT_FALSE(counts("max_epochs: 1", "max_epochs: 2"));
+    EXPECT_FALSE(counts("limit_train_batches: 3", "max_epochs: 1"));
+    EXPECT_FALSE(counts("limit_train_batches: 3", "limit_train_batches: 300"));
+    EXPECT_FALSE(counts("limit_train_batches: 3", "limit_train_batches: 0.5")) << "nobody knows how many those are";
+    EXPECT_TRUE(counts("limit_train_batches: 300", "limit_train_batches: 300"));
+    EXPECT_TRUE(counts("limit_train_batches: 0.5", "limit_train_batches: 0.25"));
+    EXPECT_FALSE(counts("max_steps: 3", "max_epochs: 1"));
+    EXPECT_FALSE(counts("max_steps: 3", "max_steps: 4"));
+    EXPECT_TRUE(counts("max_steps: 4", "max_steps: 3"));
+    EXPECT_FALSE(counts("limit_val_batches: 1", "max_epochs: 1"));
+    EXPECT_TRUE(counts("max_epochs: 1", "limit_val_batches: 1"));
+}
+
+TEST(Remember, ForgetsWhatDoesNotSayHowLongItWas) {
     const Scratch scratch;
-    const fs::path file = scratch / "validated.jsonl";
-    Validation v = validation_of({}, Verdict::pass);
-    v.baseline.runs.emplace_back().epochs = 0;
-    EXPECT_FALSE(remember(file, v, "r.html"));
-    v.baseline.runs[0].epochs = 1;
-    EXPECT_TRUE(remember(file, v, "r.html"));
+    const Config fp16 = config_with("trainer: {precision: 16-mixed}");
+    put(scratch / "old.jsonl", "{\"key\": \"" + validation_key(fp16) + "\", \"verdict\": \"PASS\"}\n");
+    EXPECT_FALSE(recall(scratch / "old.jsonl", fp16).has_value());
+}
+
+TEST(ValidatingWords, NameWhatCountsForTheRun) {
+    using Words = std::vector<std::string>;
+    EXPECT_EQ(validating_words(config_with("trainer: {precision: fp16}")), (Words{"--candidates", "16-mixed"}));
+    EXPECT_EQ(validating_words(config_with("trainer: {precision: fp16, amp_level: O2}")),
+              (Words{"--candidates", "16-mixed"}));
+    EXPECT_EQ(validating_words(config_with("trainer: {precision: bf16, limit_val_batches: 0.0}")),
+              (Words{"trainer.limit_val_batches=1.0", "--candidates", "bf16-mixed"}));
+    EXPECT_EQ(validating_words(config_with("trainer: {precision_schedule: {5: 16-mixed}}")),
+              (Words{"--candidates", "configured"}));
 }
 
 TEST(Remember, SurvivesHostileContent) {
@@ -124,7 +156,9 @@ TEST(Remember, SurvivesHostileContent) {
     EXPECT_FALSE(recall(file, fp16).has_value());
     remember(file, validation_of({}, Verdict::pass), "r.html");
     ASSERT_TRUE(recall(file, fp16).has_value()) << "the torn line spoils itself alone";
-    put(file, "{\"key\": \"" + key + "\", \"verdict\": \"FAIL\", \"date\": \"\\u001b[31m\\n\", \"report\": 5}\n");
+    put(file, "{\"key\": \"" + key +
+                  "\", \"verdict\": \"FAIL\", \"date\": \"\\u001b[31m\\n\", \"report\": 5, \"max_epochs\": 9, "
+                  "\"max_steps\": -1, \"limit_train_batches\": \"1.0\", \"limit_val_batches\": \"1.0\"}\n");
     const std::string warning = validation_warning(file, fp16, "x");
     EXPECT_EQ(warning.find_first_of("\x1b\n"), warning.npos) << "nothing of the file reaches the terminal unseen";
     fs::remove(file);

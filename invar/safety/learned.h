@@ -1,0 +1,30 @@
+// Whether a run is shown to have learned. Two runs that learned nothing agree perfectly, and that proves nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "invar/safety/comparison.h"
+
+namespace invar {
+
+// How a network did before its first step.
+struct Start {
+    double loss = kUnknown;
+    double accuracy = kUnknown;
+    std::int64_t classes = 0;
+    std::int64_t samples = 0;  // validated on
+};
+
+// For runs of ours: why the run is not shown to have learned, "" where it is. Its loss must have fallen, on the data
+// trained on or on those kept aside, and its accuracy must lie above chance by more than chance explains.
+std::string why_not_learned(const RunLog& log, const Start& start);
+
+// For runs of others, of which we know what they logged.
+struct Doubt {
+    std::string why;       // "" where there is none
+    bool certain = false;  // neither the loss nor the metric got better
+};
+Doubt doubt_learning(const RunRecord& run, const std::string& metric, Better direction);
+
+}  // namespace invar
