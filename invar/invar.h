@@ -27,6 +27,7 @@
 #include "invar/safety/diagnose.h"
 #include "invar/safety/first_bad.h"
 #include "invar/safety/inspect.h"
+#include "invar/safety/learned.h"
 #include "invar/safety/replay.h"
 #include "invar/safety/run_log.h"
 #include "invar/safety/statistics.h"
