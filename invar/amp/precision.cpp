@@ -28,15 +28,12 @@ constexpr Spelling kSpellings[] = {
     {"bf16-mixed", Kind::bf16_mixed},
     {"16-true", Kind::fp16_true},
     {"bf16-true", Kind::bf16_true},
-    {"fp8-mixed", Kind::fp8_mixed},
     {"32", Kind::fp32},
     {"16", Kind::fp16_mixed},
-    {"transformer-engine", Kind::fp8_mixed},
     // Accelerate
     {"no", Kind::fp32},
     {"fp16", Kind::fp16_mixed},
     {"bf16", Kind::bf16_mixed},
-    {"fp8", Kind::fp8_mixed},
     // NeMo and PyTorch
     {"float32", Kind::fp32},
     {"float16", Kind::fp16_mixed},
@@ -67,8 +64,13 @@ constexpr Spelling kSpellings[] = {
     {"float16-true", Kind::fp16_true},
     {"half-true", Kind::fp16_true},
     {"bfloat16-true", Kind::bf16_true},
-    {"float8", Kind::fp8_mixed},
 };
+
+// What people write where they want FP8, which no operation here computes in.
+constexpr std::string_view kFp8[] = {"fp8",        "fp8-mixed",     "fp8-true", "float8",
+                                     "mixed-fp8",  "mixed-float8",  "f8",       "float8-mixed",
+                                     "fp8-hybrid", "float8-e4m3fn", "e4m3",     "transformer-engine",
+                                     "8-mixed",    "float8-e5m2",   "e5m2",     "transformer-engine-float16"};
 
 std::string normalised(std::string_view text) {
     const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
@@ -106,7 +108,7 @@ std::string_view name_of(Level level) {
 std::span<const std::string> Precision::names() {
     static const std::vector<std::string> kNames = [] {
         std::vector<std::string> names;
-        for (int kind = 0; kind <= static_cast<int>(Kind::fp8_mixed); ++kind) names.emplace_back(kSpellings[kind].text);
+        for (int kind = 0; kind <= static_cast<int>(Kind::bf16_true); ++kind) names.emplace_back(kSpellings[kind].text);
         return names;
     }();
     return kNames;
@@ -121,6 +123,8 @@ Precision Precision::parse(std::string_view text) {
         if (level == Level::O0) return {};
         return Precision{Kind::fp16_mixed, Level::O1}.with_level(level);
     }
+    check<UsageError>(std::ranges::find(kFp8, wanted) == std::end(kFp8),
+                      "precision '{}': Invar does not train in FP8; use bf16-mixed or 16-mixed", text.substr(0, 60));
     std::vector<std::string> known;
     for (const Spelling& spelling : kSpellings) known.emplace_back(spelling.text);
     fail<UsageError>("unknown precision '{}'{}; use one of {}", text.substr(0, 60), did_you_mean(wanted, known),
@@ -131,9 +135,10 @@ Level Precision::parse_level(std::string_view text) {
     std::string_view digit = text;
     if (digit.size() == 2 && (digit[0] == 'O' || digit[0] == 'o' || digit[0] == '0')) digit.remove_prefix(1);
     const bool good = digit.size() == 1 && digit[0] >= '0' && digit[0] <= '3';
-    check<UsageError>(good,
-                      "unknown AMP level '{}'; use O0 (no casts), O1 (mixed), O2 (almost all low) or O3 (all low)",
-                      text.substr(0, 60));
+    check<UsageError>(
+        good,
+        "unknown AMP level '{}'; use O0 (no casts), O1 (mixed), O2 (almost all low) or O3 (so, and 16-bit weights)",
+        text.substr(0, 60));
     return static_cast<Level>(digit[0] - '0');
 }
 
@@ -148,12 +153,9 @@ Precision Precision::with_level(Level wanted) const {
             return {all_low ? Kind::fp16_true : Kind::fp16_mixed, wanted};
         case Kind::bf16_mixed:
         case Kind::bf16_true:
-            return {all_low ? Kind::bf16_true : Kind::bf16_mixed, wanted};
-        case Kind::fp8_mixed:
             break;
     }
-    check<UsageError>(!all_low, "fp8-mixed has no level O3: weights cannot be kept in 8 bits alone; use O1 or O2");
-    return {kind, wanted};
+    return {all_low ? Kind::bf16_true : Kind::bf16_mixed, wanted};
 }
 
 std::string Precision::name() const {
@@ -169,24 +171,19 @@ Dtype Precision::compute_dtype() const {
         case Kind::bf16_mixed:
         case Kind::bf16_true:
             return Dtype::bf16;
-        case Kind::fp8_mixed:
-            return Dtype::f8e4m3;
         default:
             return Dtype::f32;
     }
 }
 
 bool Precision::mixed() const {
-    return kind == Kind::fp16_mixed || kind == Kind::bf16_mixed || kind == Kind::fp8_mixed;
+    return kind == Kind::fp16_mixed || kind == Kind::bf16_mixed;
 }
 
 void Precision::require(Device device) const {
     if (!device.is_cpu()) return;
     check<UsageError>(kind != Kind::tf32,
                       "precision tf32 needs an NVIDIA GPU and the device is {}; use 32-true, or --device cuda",
-                      device.str());
-    check<UsageError>(kind != Kind::fp8_mixed || level == Level::O0,
-                      "precision fp8-mixed needs an NVIDIA GPU and the device is {}; use bf16-mixed, or --device cuda",
                       device.str());
 }
 

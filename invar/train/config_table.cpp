@@ -110,11 +110,11 @@ std::vector<Field> make_fields() {
         fields, "trainer", [](auto& c) -> auto& { return c.trainer; })
         .row("precision", &T::precision, precision(), "Number formats of the run; any spelling under Precision names.",
              {"policy.precision", "mixed_precision"})
-        .row(
-            "amp_level", &T::amp_level, amp_level(),
-            "How far mixed precision goes: O0 casts nothing, O1 goes by op, O2 almost all low, O3 all low; auto is the "
-            "precision's own.",
-            {"amp_opt_level", "trainer.amp_opt_level"})
+        .row("amp_level", &T::amp_level, amp_level(),
+             "How far mixed precision goes: O0 casts nothing, O1 goes by op, O2 almost all low, O3 so and 16-bit "
+             "weights; "
+             "auto is the precision's own.",
+             {"amp_opt_level", "trainer.amp_opt_level"})
         .row("precision_overrides", &T::precision_overrides, precision(),
              "Precision of single modules by name pattern, such as {fc2: 32-true}; a later match wins.")
         .row("precision_schedule", &T::precision_schedule, precision(),

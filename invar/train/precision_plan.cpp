@@ -11,7 +11,6 @@ using Kind = Precision::Kind;
 // FP16 ends at 65504, BF16 has FP32's range with few digits, TF32 has FP16's digits.
 int safety_of(Kind kind) {
     switch (kind) {
-        case Kind::fp8_mixed:
         case Kind::fp16_true:
             return 0;
         case Kind::fp16_mixed:
@@ -59,7 +58,6 @@ std::optional<Precision> PrecisionPlan::safer_than(const Precision& precision) c
             return rung(config_, "16-mixed");
         case Kind::fp16_mixed:
         case Kind::bf16_true:
-        case Kind::fp8_mixed:
             return rung(config_, "bf16-mixed");
         case Kind::bf16_mixed:
         case Kind::tf32:

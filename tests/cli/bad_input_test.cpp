@@ -52,7 +52,14 @@ TEST_F(BadInput, ValuesOutsideTheirRange) {
 }
 
 TEST_F(BadInput, PrecisionsAndDevicesThatAreNotHere) {
-    refuses(small({"--mixed_precision", "fp8", "--device", "cpu"}), 2, {"fp8-mixed", "bf16-mixed"});
+    for (const char* device : {"cpu", "cuda", "auto"})
+        refuses(small({"--mixed_precision", "fp8", "--device", device}), 2, {"not train in FP8", "bf16-mixed"});
+    refuses(small({"--candidates", "fp8"}, {"validate"}), 2, {"not train in FP8"});
+    refuses(small({"--precisions", "fp8"}, {"bench"}), 2, {"not train in FP8"});
+    refuses(small({"trainer.precision=fp8"}, {"tune"}), 2, {"not train in FP8"});
+    refuses(small({"trainer.precision=fp8"}, {"diagnose"}), 2, {"not train in FP8"});
+    refuses(small({"trainer.precision_schedule={5: fp8}"}), 2, {"not train in FP8"});
+    refuses(small({"trainer.precision_overrides={fc1: fp8}"}), 2, {"not train in FP8"});
     refuses(small({"trainer.precision=tf32", "--device", "cpu"}), 2, {"tf32", "32-true"});
     refuses(small({"--device", "tpu"}), 2, {"tpu", "cpu"});
 }

@@ -274,11 +274,11 @@ TEST(ReadRun, CountsEpochsHoweverTheyAreNumbered) {
 TEST(Decide, TakesTheWorstCandidate) {
     Comparison c = comparison_of({1.0}, {0.995});
     c.candidates.push_back(c.candidates[0]);
-    c.candidates[1].name = "fp8-mixed";
+    c.candidates[1].name = "bf16-true";
     c.candidates[1].runs[0].metric = 0.985;
     decide(c);
     EXPECT_EQ(c.verdict, Verdict::marginal);
-    EXPECT_TRUE(c.reason.starts_with("fp8-mixed: ")) << c.reason;
+    EXPECT_TRUE(c.reason.starts_with("bf16-true: ")) << c.reason;
 }
 
 TEST(Decide, CallsAGainByItsNameAndStillADifference) {

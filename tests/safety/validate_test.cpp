@@ -219,7 +219,7 @@ TEST(Validate, RefusesBadOptionsBeforeTheFirstRun) {
     };
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"16-mixed", "fp17"}; }), UsageError, "fp17");
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp32"}; }), UsageError, "baseline itself");
-    EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp8"}; }), UsageError, "");
+    EXPECT_ERROR(with([](auto& o) { o.candidates = {"fp8"}; }), UsageError, "not train in FP8");
     EXPECT_ERROR(with([](auto& o) { o.candidates = {"O2"}; }), UsageError, "trainer.amp_level=O2");
     EXPECT_ERROR(with([](auto& o) { o.seeds = 0; }), UsageError, "--seeds 0");
     EXPECT_ERROR(with([](auto& o) { o.metric = "bleu"; }), UsageError, "--metric bleu");

@@ -1,0 +1,85 @@
+#include "invar/train/announcement.h"
+
+#include <fmt/format.h>
+
+#include "invar/amp/autocast.h"
+
+namespace invar {
+
+namespace {
+
+// "f16" as people write it.
+std::string format_name(Dtype dtype) {
+    if (dtype == Dtype::bf16) return "BF16";
+    return dtype == Dtype::f16 ? "FP16" : "FP32";
+}
+
+// What an op of this class computes in, under this policy, where its inputs are of these dtypes.
+Dtype computes_in(const CastPolicy& policy, CastClass cast, std::initializer_list<Dtype> inputs) {
+    Tensors tensors;
+    for (const Dtype dtype : inputs) tensors.push_back(Tensor::empty({}, dtype));
+    return cast_target(policy, cast, tensors).value_or(*inputs.begin());
+}
+
+std::string title(const Precision& precision, Dtype products) {
+    if (precision.kind == Precision::Kind::tf32) return "TF32 (no mixed precision)";
+    if (precision.mixed() && !precision.autocasts())
+        return fmt::format("{} switched off (level O0): nothing is cast", precision.name());
+    if (products == Dtype::f32) return "FP32 (no mixed precision)";
+    return fmt::format("{} {} (level {})", format_name(products),
+                       precision.mixed() ? "mixed precision" : "with weights of 16 bits", name_of(precision.level));
+}
+
+std::string about_operations(const Precision& precision, const CastPolicy& policy, Dtype products) {
+    if (precision.kind == Precision::Kind::tf32)
+        return "matrix products and convolutions in TF32, summed in FP32; everything else in FP32";
+    if (products == Dtype::f32) return "every operation in FP32";
+    const std::string sensitive = format_name(computes_in(policy, CastClass::fp32, {products}));
+    const Dtype arithmetic = computes_in(policy, CastClass::widest, {products, Dtype::f32});
+    if (arithmetic == products)
+        return fmt::format("everything in {} but losses, norms and exponentials, which are in {}; sums in FP32",
+                           format_name(products), sensitive);
+    return fmt::format("matrix products and convolutions in {}, summed in FP32; losses, norms and exponentials in {}",
+                       format_name(products), sensitive);
+}
+
+std::string about_weights(const ParameterStore& store) {
+    const Dtype weights = store.weights().dtype();
+    if (store.shadow())
+        return fmt::format("{} master weights; the {} copy is written by the optimizer", format_name(weights),
+                           format_name(store.shadow().dtype()));
+    if (weights == Dtype::f32) return "weights in FP32";
+    return fmt::format("weights in {} alone, no FP32 masters: updates smaller than their rounding are lost",
+                       format_name(weights));
+}
+
+std::string about_scaler(const Precision& precision, const GradScaler& scaler) {
+    if (scaler.enabled()) {
+        const ScalerSpec& spec = scaler.spec();
+        if (!spec.dynamic) return fmt::format("loss scale {:g}, fixed", scaler.get_scale());
+        return fmt::format("loss scale {:g}, times {:g} after {} steps without overflow, times {:g} on overflow",
+                           scaler.get_scale(), spec.growth_factor, spec.growth_interval, spec.backoff_factor);
+    }
+    if (precision.needs_scaler()) return "no loss scale (scaler.enabled=false): small FP16 gradients become zero";
+    if (precision.kind == Precision::Kind::bf16_mixed || precision.kind == Precision::Kind::bf16_true)
+        return "no loss scale: BF16 has the range of FP32";
+    if (precision.kind == Precision::Kind::fp16_true)
+        return "no loss scale: 16-true trains without one; 16-mixed has it";
+    return "no loss scale needed";
+}
+
+}  // namespace
+
+std::vector<std::string> announce_precision(const Setup& setup) {
+    const Precision& precision = setup.precision;
+    const CastPolicy policy = Autocast::policy_of(precision);
+    const Dtype products = computes_in(policy, CastClass::low, {Dtype::f32});
+    std::vector<std::string> lines = {title(precision, products)};
+    if (precision.kind == Precision::Kind::fp32) return lines;
+    lines.push_back(about_operations(precision, policy, products));
+    lines.push_back(about_weights(setup.optimizer->store()));
+    lines.push_back(about_scaler(precision, *setup.scaler));
+    return lines;
+}
+
+}  // namespace invar
