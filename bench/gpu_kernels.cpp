@@ -333,6 +333,7 @@ void measure_optimizer(Table& table) {
         GradScaler scaler({.init_scale = 1024}, Device::cuda());
         const Tensor gradients = optimizer.store().gradients(), loss = ops::ones({}, Dtype::f32, Device::cuda());
         gpu().uniform(gradients.view(), -1, 1, {3, 0});
+        optimizer.store().set_have_gradients(std::vector<bool>(optimizer.store().parameters().size(), true));
         const auto step = [&] {
             scaler.scale(loss);
             scaler.step(optimizer, {ClipSpec::Kind::norm, 1.0f});

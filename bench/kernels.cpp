@@ -174,10 +174,9 @@ void AdamStep(benchmark::State& state) {
     adam.kind = OptimizerSpec::Kind::adam;
     StepState step;
     for (auto _ : state) {
-        cpu().grad_stats(gradients.view(), &step);
-        cpu().plan(&step, nullptr, {ClipSpec::Kind::norm, 1.0f}, {});
+        cpu().plan(gradients.view(), &step, nullptr, {ClipSpec::Kind::norm, 1.0f}, {});
         cpu().optimizer_step(store, {&segment, 1}, {&adam, 1}, &step);
-        cpu().finish(&step, nullptr);
+        finish_step(step, nullptr);
     }
     // Gradients are read twice; weights and both moments are read and written; the shadow is written.
     bytes(state, 4.0 * double(count) * 8 + (shadowed ? double(shadow.bytes()) : 0.0));

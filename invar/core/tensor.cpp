@@ -224,11 +224,7 @@ bool Tensor::is_leaf() const {
     return impl().node == nullptr;
 }
 Tensor Tensor::grad() const {
-    if (impl().grad_forgotten) {
-        const Tensor grad = grad_to_overwrite();
-        set_zero(grad.device(), grad.raw(), grad.bytes());
-    }
-    return impl().grad;
+    return impl().grad_forgotten ? Tensor{} : impl().grad;
 }
 void Tensor::set_grad(Tensor grad) const {
     impl().grad = std::move(grad);

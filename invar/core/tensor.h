@@ -74,12 +74,12 @@ class Tensor {
     bool requires_grad() const;  // a leaf that wants a gradient, or the result of one
     Tensor& set_requires_grad(bool on = true);
     bool is_leaf() const;
-    Tensor grad() const;
+    Tensor grad() const;  // undefined where there is none
     void set_grad(Tensor grad) const;
-    // Starts the gradient anew without touching it: grad() reads zeros, and whoever adds first may overwrite instead.
+    // From here on there is no gradient, but its memory is kept: whoever adds first overwrites what is there.
     void forget_grad() const;
     bool grad_forgotten() const;
-    Tensor grad_to_overwrite() const;           // the memory as it is; the caller writes all of it
+    Tensor grad_to_overwrite() const;           // that memory, a gradient from here on; the caller writes all of it
     const std::shared_ptr<Node>& node() const;  // what made this tensor
     void set_node(std::shared_ptr<Node> node) const;
     // Leaves: the node that adds into grad(), kept so that all uses of the leaf share it.

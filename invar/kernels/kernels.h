@@ -145,9 +145,9 @@ class Kernels {
     // The same of each segment by itself, into states[0], states[1], ...
     virtual void segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states);
     // grad_stats, and from them what the step does. `scale` is what the gradients are still multiplied by; nullptr
-    // where they are not.
+    // where they are not. `loss`, a scalar, may be absent; where it is not finite the step is skipped.
     virtual void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-                      const ScheduleSpec& schedule) = 0;
+                      const ScheduleSpec& schedule, const View& loss = {}) = 0;
     virtual void optimizer_step(const FlatStore& store, std::span<const Segment> segments,
                                 std::span<const OptimizerSpec> groups, const StepState* state) = 0;
     // `loss`, a scalar, goes into the report; it may be absent where there is none.

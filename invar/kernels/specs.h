@@ -133,6 +133,8 @@ struct CrossEntropySpec {
 struct Segment {
     std::int64_t begin, count;
     std::int32_t group;
+    std::int32_t missed = -1;  // its place among FlatStore's counts; -1: it never was without a gradient
+    bool idle = false;         // without one in this step: it stands still, and that is counted
 };
 
 // The flat arrays of a ParameterStore. `weights` is the f32 master (or the only copy, of any floating dtype); `shadow`,
@@ -146,6 +148,7 @@ struct FlatStore {
     float* first;   // momentum, or Adam's first moment; nullptr where the optimizer has none
     float* second;  // Adam's second moment
     std::int64_t count;
+    std::int64_t* missed = nullptr;  // of each parameter, the steps that were taken while it had no gradient
 };
 
 }  // namespace invar

@@ -12,8 +12,8 @@ namespace invar {
 struct ScalerSpec {
     bool enabled = false;
     bool dynamic = true;
-    float growth_factor = 2.0f;
-    float backoff_factor = 0.5f;
+    double growth_factor = 2.0;  // as in PyTorch, the scale is FP32 and its factors are not: products are rounded once
+    double backoff_factor = 0.5;
     std::int32_t growth_interval = 2000;
     float min_scale = 0.0f;               // 0: no floor but the smallest scale that has a finite reciprocal
     float max_scale = 0.0f;               // 0: no ceiling but finite FP32
@@ -58,12 +58,11 @@ struct ScheduleSpec {
             case Kind::one_cycle:
                 break;
         }
-        const double peak = rise * double(total) - 1.0 > 1.0 ? rise * double(total) - 1.0 : 1.0;
-        const double last = double(total) - 1.0 > peak ? double(total) - 1.0 : peak + 1.0;
+        // As PyTorch, which counts steps from 0: a rise of one step or less begins at the start or past the peak.
+        const double peak = rise * double(total) - 1.0, last = double(total) - 1.0;
         const double start = 1.0 / start_div, now = double(t);
-        if (now <= peak) return anneal(start, 1.0, now / peak);
-        const double done = (now - peak) / (last - peak);
-        return anneal(1.0, start / final_div, done < 1.0 ? done : 1.0);
+        if (now <= peak) return anneal(start, 1.0, peak > 0.0 ? now / peak : 0.0);
+        return anneal(1.0, start / final_div, now < last ? (now - peak) / (last - peak) : 1.0);
     }
 
   private:
@@ -90,7 +89,7 @@ struct ScaleState {
 struct StepState {
     // carried from step to step
     std::int64_t taken = 0;    // steps that changed the weights
-    std::int64_t skipped = 0;  // steps that overflowed
+    std::int64_t skipped = 0;  // steps whose gradients or loss were not finite
     std::int64_t skipped_in_a_row = 0;
     std::int32_t found_inf = 0;  // an explicit unscale met a value that is not finite; kept until the step
     std::int32_t halted = 0;     // nothing is changed until the host has decided how to go on; see HaltSpec
@@ -99,6 +98,7 @@ struct StepState {
     double max_abs = 0.0;
     std::int64_t nonfinite = 0;
     std::int64_t first_nonfinite = -1;  // where the first of them lies; -1: there is none
+    std::int32_t bad_loss = 0;          // the loss was not finite, whatever the gradients are
     // decided
     float unscale = 1.0f;     // what each gradient is multiplied by: 1/scale, times the norm's clip factor
     float clip_value = 0.0f;  // 0: none
@@ -107,13 +107,19 @@ struct StepState {
     std::int32_t skip = 0;
 };
 
-// Turns what grad_stats found into the decisions. `gradients_scale` is what the gradients are still multiplied by.
-INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip,
-                               const ScheduleSpec& schedule) {
+INVAR_HD inline bool is_finite(double value) {
+    return std::fabs(value) <= 1.797693134862315708e308;
+}
+
+// Turns what grad_stats found into the decisions. `gradients_scale` is what the gradients are still multiplied by; a
+// loss that is not finite stops the step even where the gradients are: zeros and clamps hide where it came from.
+INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule,
+                               double loss) {
     const double inverse = 1.0 / double(gradients_scale);
     const double norm = std::sqrt(s.sum_squares) * inverse;
     s.grad_norm = float(norm);
-    s.skip = s.nonfinite > 0 || s.found_inf || s.halted;
+    s.bad_loss = !is_finite(loss);
+    s.skip = s.nonfinite > 0 || s.found_inf || s.bad_loss || s.halted;
     double factor = inverse;
     if (clip.kind == ClipSpec::Kind::norm) {
         const double shrink = double(clip.limit) / (norm + 1e-6);
@@ -146,7 +152,7 @@ INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
         s.growth_tracker = 0;
         if (--s.hysteresis_left > 0) return;
         s.hysteresis_left = 1;  // used up: every further overflow backs off, until growth refills it
-        const float lowered = s.scale * spec.backoff_factor;
+        const float lowered = float(double(s.scale) * spec.backoff_factor);
         const float floor =
             spec.min_scale > 1.17549435e-38f ? spec.min_scale : 1.17549435e-38f;  // at 0, 0/0 would reach the weights
         s.at_floor = lowered < floor;
@@ -159,7 +165,7 @@ INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
     if (++s.growth_tracker < spec.growth_interval) return;
     s.growth_tracker = 0;
     s.hysteresis_left = spec.hysteresis;
-    const float raised = s.scale * spec.growth_factor;
+    const float raised = float(double(s.scale) * spec.growth_factor);
     const float ceiling = spec.max_scale > 0.0f ? spec.max_scale : 3.402823466e38f;
     if (raised <= ceiling) s.scale = raised, ++s.growths;
 }
@@ -180,8 +186,8 @@ struct HaltSpec {
     std::int64_t streak = 0;  // so many skipped steps in a row; 0: never
 
     INVAR_HD bool met(double loss, const StepState& step, const ScaleState* scale) const {
-        return (bad_loss && !(std::fabs(loss) <= 1.797693134862315708e308)) ||
-               (scale_floor && scale != nullptr && scale->at_floor) || (streak > 0 && step.skipped_in_a_row >= streak);
+        return (bad_loss && !is_finite(loss)) || (scale_floor && scale != nullptr && scale->at_floor) ||
+               (streak > 0 && step.skipped_in_a_row >= streak);
     }
 };
 

@@ -95,7 +95,7 @@ void Module::to(Device device) {
     for (Parameter* parameter : parameters()) {
         Tensor& value = parameter->value;
         if (value.device() == device) continue;
-        check<UsageError>(!value.grad() && !value.shadow(),
+        check<UsageError>(!value.grad() && !value.grad_forgotten() && !value.shadow(),
                           "{} has a gradient already: move a model before its optimizer is made", parameter->name);
         value = ops::to(value, device).set_requires_grad(value.requires_grad());
     }

@@ -2,9 +2,11 @@
 
 #include <cmath>
 
-#include "invar/autograd/node.h"
+#include "invar/amp/autocast.h"
+#include "invar/autograd/watch.h"
 #include "invar/core/error.h"
 #include "invar/ops/pointwise.h"
+#include "invar/ops/reduce.h"
 
 namespace invar {
 
@@ -17,6 +19,36 @@ namespace {
 bool can_be_scale(double scale) {
     return scale >= 1.17549435e-38 && scale <= 3.4e38;
 }
+
+void add_loss(const Tensor& loss, Tensor& sum) {
+    const NoGrad no_grad;
+    const WatchScope unwatched(nullptr);
+    const Autocast as_it_is(Autocast::off());
+    const Tensor one = loss.numel() == 1 ? loss.detach() : ops::sum(loss.detach());
+    sum = sum ? sum + one.window(0, sum.shape()) : one;
+}
+
+// loss * scale. That the loss counts is known when backward comes by: one that was looked at and left is no part of a
+// step.
+class ScaledLoss : public Node {
+  public:
+    ScaledLoss(const Tensor& loss, Tensor scale, const std::shared_ptr<Tensor>& sum)
+        : loss_(loss.detach()), scale_(std::move(scale)), sum_(sum) {
+        set_inputs({gradient_edge(loss)});
+    }
+    const char* name() const override { return "scale_loss"; }
+    Tensors backward(const Tensor& gradient) override {
+        check(loss_.defined(), "{}: backward ran through this operation before; pass keep_graph to the first one",
+              where());
+        add_loss(loss_, *sum_);
+        return {ops::mul(gradient, scale_)};
+    }
+    void release() override { loss_ = {}; }
+
+  private:
+    Tensor loss_, scale_;
+    std::shared_ptr<Tensor> sum_;
+};
 
 }  // namespace
 
@@ -31,9 +63,9 @@ void GradScaler::configure(const ScalerOptions& options) {
     check<UsageError>(can_be_scale(options.init_scale), "scaler: the initial scale {} is not a positive FP32 number",
                       options.init_scale);
     if (spec_.dynamic) {
-        check<UsageError>(spec_.growth_factor > 1.0f, "scaler: the growth factor {} must be above 1",
+        check<UsageError>(spec_.growth_factor > 1.0, "scaler: the growth factor {} must be above 1",
                           spec_.growth_factor);
-        check<UsageError>(spec_.backoff_factor > 0.0f && spec_.backoff_factor < 1.0f,
+        check<UsageError>(spec_.backoff_factor > 0.0 && spec_.backoff_factor < 1.0,
                           "scaler: the backoff factor {} must be between 0 and 1", spec_.backoff_factor);
         check<UsageError>(spec_.growth_interval > 0, "scaler: the growth interval {} must be above 0",
                           spec_.growth_interval);
@@ -53,7 +85,12 @@ Tensor GradScaler::scale(const Tensor& loss) {
     if (!enabled()) return loss;
     scaled_ = true;
     const PurposeScope purpose(Purpose::activations);
-    return ops::mul(loss, state_.window(0, {}));
+    const Tensor scale = state_.window(0, {});
+    const bool recorded = GradMode::recording() && loss.requires_grad();
+    const NoGrad no_grad;
+    const Tensor scaled = ops::mul(loss, scale);
+    if (recorded) scaled.set_node(std::make_shared<ScaledLoss>(loss, scale, loss_));
+    return scaled;
 }
 
 void GradScaler::unscale(Optimizer& optimizer) {
@@ -62,7 +99,6 @@ void GradScaler::unscale(Optimizer& optimizer) {
     check(stage != Stage::unscaled, "unscale() was already called on this optimizer since the last update()");
     check(stage != Stage::stepped,
           "unscale() comes before step(), and this optimizer has stepped since the last update()");
-    optimizer.store().check_gradients();
     const View gradients = optimizer.store().gradients().view();
     Kernels& kernels = optimizer.kernels();
     kernels.grad_stats(gradients, optimizer.device_state());
@@ -79,26 +115,30 @@ void GradScaler::unscale(Optimizer& optimizer) {
 }
 
 void GradScaler::step(Optimizer& optimizer, const ClipSpec& clip) {
-    if (!enabled()) return optimizer.step(clip);
     Stage& stage = stages_[&optimizer];
+    if (!enabled()) {
+        optimizer.step_scaled(nullptr, clip, {}, loss());
+        stage = Stage::stepped;
+        return;
+    }
     check(stage != Stage::stepped, "step() was already called on this optimizer since the last update()");
     check(scaled_ || stage == Stage::unscaled,
           "step(): no loss was scaled since the last update(); run backward(scaler.scale(loss)) first");
     if (stage == Stage::unscaled) {
-        optimizer.step(clip);
+        optimizer.step_scaled(nullptr, clip, {}, loss());
         if (optimizer.state().skip) {
             ScaleState state = this->state();
             state.found_inf = 1;
             set_state(state);
         }
     } else {
-        optimizer.step_scaled(device_state(), clip);
+        optimizer.step_scaled(device_state(), clip, {}, loss());
     }
     stage = Stage::stepped;
 }
 
 void GradScaler::update() {
-    if (!enabled()) return;
+    if (!enabled()) return forget_step();
     bool stepped = false;
     for (const auto& [optimizer, stage] : stages_) stepped = stepped || stage != Stage::ready;
     for (const auto& [optimizer, stage] : stages_) {
@@ -119,20 +159,24 @@ void GradScaler::update() {
 }
 
 void GradScaler::backward(const Tensor& loss) {
+    if (!enabled() && !stages_.empty()) forget_step();  // it may be used without update()
     scaled_ = true;
+    add_loss(loss, *loss_);
     invar::backward(loss, state_.window(0, loss.shape()));
 }
 
-void GradScaler::step_and_update(Optimizer& optimizer, const ClipSpec& clip, const ReportSlots& reports,
-                                 const Tensor& loss) {
+void GradScaler::step_and_update(Optimizer& optimizer, const ClipSpec& clip, const ReportSlots& reports) {
     StepEnd end;
     end.reports = reports;
-    if (!enabled()) return optimizer.step_scaled(nullptr, clip, end, loss);
+    if (!enabled()) {
+        optimizer.step_scaled(nullptr, clip, end, loss());
+        return forget_step();
+    }
     check(stages_.empty(), "step_and_update() is for one optimizer by itself; here some were unscaled or have stepped");
     check(scaled_, "step_and_update(): no loss was scaled since the last update(); run backward(loss) of the scaler");
     end.updates_scale = true;
     end.scaler = spec_;
-    optimizer.step_scaled(device_state(), clip, end, loss);
+    optimizer.step_scaled(device_state(), clip, end, loss());
     state_.bump_version();
     forget_step();
 }
@@ -140,6 +184,7 @@ void GradScaler::step_and_update(Optimizer& optimizer, const ClipSpec& clip, con
 void GradScaler::forget_step() {
     stages_.clear();
     scaled_ = false;
+    *loss_ = {};
 }
 
 void GradScaler::set_scale(double scale) {
@@ -186,8 +231,8 @@ void GradScaler::load_state_dict(const std::map<std::string, double>& saved) {
               tracker <= interval,
           "the scaler's state holds numbers that cannot be: scale {}, growth {}, backoff {}, interval {}, tracker {}",
           saved.at("scale"), saved.at("growth_factor"), saved.at("backoff_factor"), interval, tracker);
-    spec_.growth_factor = float(saved.at("growth_factor"));
-    spec_.backoff_factor = float(saved.at("backoff_factor"));
+    spec_.growth_factor = saved.at("growth_factor");
+    spec_.backoff_factor = saved.at("backoff_factor");
     spec_.growth_interval = int(saved.at("growth_interval"));
     ScaleState state;
     state.scale = float(saved.at("scale"));

@@ -24,6 +24,8 @@ void check_spec(const OptimizerSpec& spec) {
     check<UsageError>(spec.eps >= 0, "eps {} is negative", spec.eps);
 }
 
+const std::string kMissed = "missed_steps.";
+
 Tensor bytes_for(std::size_t bytes, Device device) {
     const PurposeScope purpose(Purpose::optimizer);
     return Tensor::empty({std::int64_t(bytes)}, Dtype::u8, device);
@@ -54,15 +56,23 @@ Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions opti
     : Optimizer({ParameterGroup{model.parameters(), spec}}, options) {}
 
 void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end, const Tensor& loss) {
-    store_->check_gradients();
     Kernels& device = kernels();
-    device.plan(store_->gradients().view(), device_state(), scale, clip, schedule_);
-    device.optimizer_step(store_->flat(), store_->segments(), groups_, device_state());
+    const View loss_view = loss ? loss.view() : View{};
+    device.plan(store_->gradients().view(), device_state(), scale, clip, schedule_, loss_view);
+    device.optimizer_step(store_->flat(), store_->segments_to_step(), groups_, device_state());
     end.state = device_state();
     end.scale = scale;
-    device.conclude(end, loss ? loss.view() : View{});
+    device.conclude(end, loss_view);
     store_->weights().bump_version();
     if (store_->shadow()) store_->shadow().bump_version();
+}
+
+std::vector<ParameterGroup> Optimizer::parameter_groups() const {
+    std::vector<ParameterGroup> groups;
+    for (const OptimizerSpec& spec : groups_) groups.push_back({{}, spec});
+    for (std::size_t i = 0; i < store_->parameters().size(); ++i)
+        groups[std::size_t(store_->places()[i].group)].parameters.push_back(store_->parameters()[i]);
+    return groups;
 }
 
 double Optimizer::learning_rate() const {
@@ -95,7 +105,22 @@ std::vector<Optimizer::NamedMoment> Optimizer::named_moments() const {
 StateDict Optimizer::state_dict() const {
     StateDict state;
     for (const NamedMoment& moment : named_moments()) state.emplace(moment.name, to_file(moment.value, moment.layout));
+    const std::vector<std::int64_t> missed = store_->missed_steps();
+    for (std::size_t i = 0; i < missed.size(); ++i)
+        if (missed[i] > 0)
+            state.emplace(kMissed + store_->parameters()[i]->name, Tensor::from<std::int64_t>({missed[i]}, {}));
     return state;
+}
+
+std::vector<std::int64_t> Optimizer::missed_in(const StateDict& state) const {
+    std::vector<std::int64_t> missed;
+    for (const Parameter* parameter : store_->parameters()) {
+        const auto found = state.find(kMissed + parameter->name);
+        missed.push_back(found == state.end() ? 0 : std::int64_t(found->second.item()));
+        check(missed.back() >= 0, "the optimizer state of {} is {}: a count cannot be negative",
+              kMissed + parameter->name, missed.back());
+    }
+    return missed;
 }
 
 void Optimizer::check_state_dict(const StateDict& state) const {
@@ -111,6 +136,8 @@ void Optimizer::check_state_dict(const StateDict& state) const {
               found->second.shape().str(), expected.str());
         unused.erase(moment.name);
     }
+    missed_in(state);
+    for (const Parameter* parameter : store_->parameters()) unused.erase(kMissed + parameter->name);
     check(unused.empty(), "the optimizer state holds {}: it was saved by another optimizer or for another model",
           unused.empty() ? "" : *unused.begin());
 }
@@ -118,6 +145,7 @@ void Optimizer::check_state_dict(const StateDict& state) const {
 void Optimizer::load_state_dict(const StateDict& state) {
     check_state_dict(state);
     for (const NamedMoment& moment : named_moments()) from_file(state.at(moment.name), moment.value, moment.layout);
+    store_->set_missed_steps(missed_in(state));
 }
 
 double clip_grad_norm(Optimizer& optimizer, double max_norm) {

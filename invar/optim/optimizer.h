@@ -23,8 +23,8 @@ class Optimizer {
     void zero_grad() { store_->zero_gradients(); }
     // One step on gradients that are not scaled.
     void step(const ClipSpec& clip = {}) { step_scaled(nullptr, clip); }
-    // One step on gradients that still carry the scale; overflow makes it a no-op. GradScaler calls this, and says what
-    // else the step ends with.
+    // One step on gradients that still carry the scale; overflow makes it a no-op, and so does a loss that is not
+    // finite. GradScaler calls this, and says what else the step ends with.
     void step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end = {}, const Tensor& loss = {});
 
     void set_schedule(const ScheduleSpec& schedule) { schedule_ = schedule; }
@@ -32,6 +32,8 @@ class Optimizer {
     // The rate of the first group for the next step, as far as the host knows.
     double learning_rate() const;
     std::vector<OptimizerSpec>& groups() { return groups_; }
+    // As they would make this optimizer again, with its present rates.
+    std::vector<ParameterGroup> parameter_groups() const;
 
     // What the last step found and decided. Reads device memory: late, not in the step.
     StepState state() const;
@@ -41,7 +43,7 @@ class Optimizer {
     Kernels& kernels() const { return kernels_for(state_.device()); }
 
     // The moments by PyTorch's names and in the layouts of their weights, on the host: "exp_avg.conv1.weight",
-    // "momentum_buffer.fc.bias".
+    // "momentum_buffer.fc.bias"; and "missed_steps.fc.bias", how many steps were taken without it, where there were any.
     StateDict state_dict() const;
     void load_state_dict(const StateDict& state);
     void check_state_dict(const StateDict& state) const;  // throws where it would not load
@@ -53,6 +55,7 @@ class Optimizer {
         const FileLayout& layout;
     };
     std::vector<NamedMoment> named_moments() const;
+    std::vector<std::int64_t> missed_in(const StateDict& state) const;
     std::vector<OptimizerSpec> groups_;
     std::unique_ptr<ParameterStore> store_;
     ScheduleSpec schedule_;

@@ -40,23 +40,22 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
                           parameters_[i]->name, parameters_[i]->value.device().str(), device.str());
         const std::int64_t size = (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
         places_.push_back({total, parameters_[i]->value.numel(), group_of[i]});
-        if (!segments_.empty() && segments_.back().group == group_of[i])
-            segments_.back().count += size;
-        else
-            segments_.push_back({total, size, group_of[i]});
         total += size;
     }
     weights_ = flat_array(total, options.weights, device, options.shadow ? Purpose::masters : Purpose::weights);
     gradients_ = flat_array(total, Dtype::f32, device, Purpose::gradients);
     for (int i = 0; i < moments; ++i) moments_.push_back(flat_array(total, Dtype::f32, device, Purpose::optimizer));
+    missed_ = flat_array(std::int64_t(parameters_.size()), Dtype::i64, device, Purpose::optimizer);
+    ever_missed_.resize(parameters_.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         Parameter& parameter = *parameters_[i];
         Tensor window = weights_.window(places_[i].begin, parameter.value.shape());
         kernels_for(device).copy(parameter.value.view(), window.view());
+        window.set_requires_grad(parameter.value.requires_grad());
         parameter.value = window;
-        parameter.value.set_requires_grad();
         parameter.value.set_grad(gradients_.window(places_[i].begin, window.shape()));
     }
+    zero_gradients();
     set_shadow(options.shadow);
 }
 
@@ -80,7 +79,8 @@ FlatStore ParameterStore::flat() const {
             static_cast<float*>(gradients_.raw()),
             moment(0),
             moment(1),
-            weights_.numel()};
+            weights_.numel(),
+            missed_.data<std::int64_t>()};
 }
 
 Tensor ParameterStore::moment(int which, std::size_t i) const {
@@ -94,8 +94,66 @@ void ParameterStore::zero_gradients() {
 }
 
 Tensor ParameterStore::gradients() const {
-    for (const Parameter* parameter : parameters_) (void)parameter->value.grad();
+    adopt_gradients();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (parameters_[i]->value.grad()) continue;
+        const Tensor left_over = gradients_.window(places_[i].begin, {places_[i].count});
+        set_zero(left_over.device(), left_over.raw(), left_over.bytes());
+    }
     return gradients_;
+}
+
+std::vector<bool> ParameterStore::have_gradients() const {
+    std::vector<bool> have;
+    have.reserve(parameters_.size());
+    for (const Parameter* parameter : parameters_) have.push_back(parameter->value.grad().defined());
+    return have;
+}
+
+void ParameterStore::set_have_gradients(const std::vector<bool>& have) const {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (have[i])
+            (void)parameters_[i]->value.grad_to_overwrite();
+        else
+            parameters_[i]->value.forget_grad();
+    }
+    gradients_.bump_version();
+}
+
+const std::vector<Segment>& ParameterStore::segments_to_step() {
+    std::vector<bool> have = have_gradients();
+    for (std::size_t i = 0; i < have.size(); ++i)
+        if (!have[i] && !ever_missed_[i]) ever_missed_[i] = true, ++cuts_, segments_.clear();
+    if (!segments_.empty() && have == cut_for_) return segments_;
+    segments_.clear();
+    for (std::size_t i = 0; i < have.size(); ++i) {
+        const std::int64_t end = i + 1 < places_.size() ? places_[i + 1].begin : weights_.numel();
+        Segment piece{places_[i].begin, end - places_[i].begin, places_[i].group};
+        if (ever_missed_[i]) piece.missed = std::int32_t(i), piece.idle = !have[i];
+        const bool joins = !segments_.empty() && piece.missed < 0 && segments_.back().missed < 0 &&
+                           segments_.back().group == piece.group;
+        if (joins)
+            segments_.back().count += piece.count;
+        else
+            segments_.push_back(piece);
+    }
+    cut_for_ = std::move(have);
+    return segments_;
+}
+
+std::vector<std::int64_t> ParameterStore::missed_steps() const {
+    std::vector<std::int64_t> missed(parameters_.size());
+    kernels_for(missed_.device()).download(missed.data(), missed_.raw(), missed_.bytes());
+    return missed;
+}
+
+void ParameterStore::set_missed_steps(const std::vector<std::int64_t>& missed) {
+    check(missed.size() == parameters_.size(), "missed steps of {} parameters for {}", missed.size(),
+          parameters_.size());
+    kernels_for(missed_.device()).upload(missed_.raw(), missed.data(), missed_.bytes());
+    for (std::size_t i = 0; i < missed.size(); ++i) ever_missed_[i] = missed[i] > 0;
+    ++cuts_;
+    segments_.clear();
 }
 
 void ParameterStore::set_shadow(std::optional<Dtype> dtype) {
@@ -117,12 +175,18 @@ const Parameter& ParameterStore::parameter_at(std::int64_t place) const {
     return *parameters_[std::size_t(after - places_.begin()) - 1];
 }
 
-void ParameterStore::check_gradients() const {
-    for (const Parameter* parameter : parameters_) {
-        const Tensor grad = parameter->value.grad();
-        check(grad && grad.storage() == gradients_.storage(),
-              "the gradient of {} was replaced by {}; the optimizer keeps gradients in FP32: add into grad() instead",
-              parameter->name, grad.str());
+void ParameterStore::adopt_gradients() const {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        const Tensor& value = parameters_[i]->value;
+        const Tensor given = value.grad();
+        if (value.grad_forgotten() || (given && given.storage() == gradients_.storage())) continue;
+        check(!given || (given.dtype() == Dtype::f32 && given.shape() == value.shape()),
+              "the gradient of {} was replaced by {}; the optimizer takes {} in FP32", parameters_[i]->name,
+              given.str(), value.shape().str());
+        const Tensor own = gradients_.window(places_[i].begin, value.shape());
+        if (given) kernels_for(own.device()).copy(given.view(), own.view());
+        value.set_grad(own);
+        if (!given) value.forget_grad();
     }
 }
 

@@ -19,8 +19,8 @@ struct StoreOptions {
 
 class ParameterStore {
   public:
-    // Moves the parameters into the store: their values become windows of it. `group_of` has one entry a parameter,
-    // `moments` is 0, 1 or 2.
+    // Moves the parameters into the store: their values become windows of it, and what was frozen (requires_grad is
+    // false) stays so. `group_of` has one entry a parameter, `moments` is 0, 1 or 2.
     ParameterStore(std::vector<Parameter*> parameters, const std::vector<int>& group_of, int moments,
                    StoreOptions options);
     ~ParameterStore();
@@ -28,30 +28,46 @@ class ParameterStore {
     ParameterStore& operator=(const ParameterStore&) = delete;
 
     const std::vector<Parameter*>& parameters() const { return parameters_; }
-    const std::vector<Segment>& segments() const { return segments_; }  // parameters of a group that lie side by side
-    const std::vector<Segment>& places() const { return places_; }      // of each parameter
+    const std::vector<Segment>& places() const { return places_; }  // of each parameter
     FlatStore flat() const;
     Tensor weights() const { return weights_; }
     Tensor shadow() const { return shadow_; }
-    Tensor gradients() const;  // with zeros where nothing was added since zero_gradients()
+    // All of them; zeros where a parameter has none. Takes in what was given by set_grad(), none or FP32 of the
+    // parameter's shape, and throws for others.
+    Tensor gradients() const;
     // Parameter i's part of a moment.
     Tensor moment(int which, std::size_t i) const;
     int moments() const { return int(moments_.size()); }
 
-    void zero_gradients();
+    void zero_gradients();  // from here on no parameter has a gradient, until something adds to it
+    // Which parameters have one. A replayed step gives them again where the recorded one did.
+    std::vector<bool> have_gradients() const;
+    void set_have_gradients(const std::vector<bool>& have) const;
+
+    // What the coming step goes over: parameters of a group that lie side by side, in one piece as long as all of them
+    // have a gradient at every step. One without it stands still, weight and moments, and so does its count of steps.
+    const std::vector<Segment>& segments_to_step();
+    // How many steps each parameter was without a gradient. Read and written like moments: late, not in the step.
+    std::vector<std::int64_t> missed_steps() const;
+    void set_missed_steps(const std::vector<std::int64_t>& missed);
+    // Counts changes of who ever missed a step, by which the pieces are cut.
+    int cuts() const { return cuts_; }
+
     // Changes the precision of the shadow (or drops it) in the middle of training; masters and moments stay as they
     // are.
     void set_shadow(std::optional<Dtype> dtype);
     void refresh_shadow();
     // Whose gradient lies at this place of the flat array.
     const Parameter& parameter_at(std::int64_t place) const;
-    // Every parameter still has its FP32 gradient here; throws naming the one that was replaced.
-    void check_gradients() const;
 
   private:
+    void adopt_gradients() const;
     std::vector<Parameter*> parameters_;
     std::vector<Segment> places_;
-    std::vector<Segment> segments_;
+    std::vector<Segment> segments_;  // as last cut
+    std::vector<bool> ever_missed_, cut_for_;
+    int cuts_ = 0;
+    Tensor missed_;
     Tensor weights_, shadow_, gradients_;
     std::vector<Tensor> moments_;
 };

@@ -64,7 +64,7 @@ CheckItem finite_item(const Arm& arm) {
     const bool good = (!arm.failed() || arm.verdict == Verdict::invalid) && arm.all_finite();
     std::string measured = good ? "none in losses and final weights" : "found, or the run broke off";
     if (good && arm.runs.front().precision.empty()) measured = "none in the logged losses and metrics";
-    if (std::isfinite(arm.skipped)) measured += fmt::format("; {} steps skipped on overflow", skipped_of(arm));
+    if (std::isfinite(arm.skipped)) measured += fmt::format("; {} steps skipped for NaN or Inf", skipped_of(arm));
     if (std::isfinite(arm.final_scale)) measured += fmt::format(", final loss scale {:g}", arm.final_scale);
     if (const std::size_t times = arm.recoveries(); times > 0)
         measured += fmt::format("; recovered {} from instability", plural(double(times), "time"));

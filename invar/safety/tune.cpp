@@ -76,8 +76,11 @@ Search::Search(Setup& setup, const TuneOptions& options) : setup_(setup), o_(opt
 
 std::vector<double> Search::gradients() const {
     std::vector<double> all;
-    for (const Parameter* parameter : setup_.optimizer->store().parameters())
-        for (const double value : parameter->value.grad().to_vector<double>()) all.push_back(value);
+    const ParameterStore& store = setup_.optimizer->store();
+    const Tensor gradients = store.gradients();
+    for (const Segment& place : store.places())
+        for (const double value : gradients.window(place.begin, {place.count}).to_vector<double>())
+            all.push_back(value);
     return all;
 }
 

@@ -30,8 +30,9 @@ struct GraphedStep::Form {
     }
     std::vector<std::pair<Shape, Dtype>> shapes;
     int runs = 0;
-    std::vector<Batch> inputs;  // what the recording reads
-    Tensor loss;                // what it writes
+    std::vector<Batch> inputs;         // what the recording reads
+    Tensor loss;                       // what it writes
+    std::vector<bool> have_gradients;  // of the parameters, after it
     std::unique_ptr<Recording> recording;
 };
 
@@ -46,6 +47,8 @@ struct GraphedStep::Constants {
           weights(setup.optimizer->store().flat().weights),
           shadow(setup.optimizer->store().flat().shadow),
           training(setup.model->training()),
+          cuts(setup.optimizer->store().cuts()),
+          learns(learning(setup.optimizer->store())),
           overrides_changed(setup.overrides_changed),
           seed(default_generator().state().seed) {}
     std::vector<OptimizerSpec> groups;
@@ -55,9 +58,18 @@ struct GraphedStep::Constants {
     Precision precision;
     const void *weights, *shadow;
     bool training;
+    int cuts;
+    std::vector<bool> learns;  // of each parameter: it is not frozen
     int overrides_changed;
     std::uint64_t seed;
     bool operator==(const Constants&) const = default;
+
+  private:
+    static std::vector<bool> learning(const ParameterStore& store) {
+        std::vector<bool> learns;
+        for (const Parameter* parameter : store.parameters()) learns.push_back(parameter->value.requires_grad());
+        return learns;
+    }
 };
 
 GraphedStep::GraphedStep(Setup& setup, bool record, const ReportSlots& reports, Note note)
@@ -111,17 +123,19 @@ Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {
         give_up(error.what());
         return run(group);
     }
+    form.have_gradients = setup_.optimizer->store().have_gradients();
     parts_ = form.recording->parts();
     return form.loss;
 }
 
 Tensor GraphedStep::replay(Form& form, std::span<const Batch> group) {
     form.fill_inputs(group);
-    // The host's part of a step: who saved one of these for a backward of his own must notice. Gradients that were
-    // forgotten are not any more.
+    // The host's part of a step: who saved one of these for a backward of his own must notice, and the gradients that
+    // it leaves are there.
     ParameterStore& store = setup_.optimizer->store();
-    for (const Tensor& written : {store.weights(), store.shadow(), store.gradients()})
+    for (const Tensor& written : {store.weights(), store.shadow()})
         if (written) written.bump_version();
+    store.set_have_gradients(form.have_gradients);
     form.recording->replay();
     parts_ = form.recording->parts();
     return form.loss;

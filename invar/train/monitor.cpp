@@ -11,6 +11,7 @@
 #include "invar/core/format_info.h"
 #include "invar/kernels/devices.h"
 #include "invar/nn/module_watch.h"
+#include "invar/train/reports.h"
 
 namespace invar {
 
@@ -34,6 +35,7 @@ struct Monitor::Look {
     std::int64_t step = 0, epoch = 0;
     bool asked_gradients = false, asked_parameters = false, asked_activations = false;
     TensorStats gradients, parameters, activations;
+    std::vector<bool> have_gradients;  // of the parameters
     std::vector<std::string> activation_names;
     std::optional<StepReport> report;  // of that step
 };
@@ -61,6 +63,7 @@ void Monitor::look(std::int64_t step, std::int64_t epoch, std::span<const Batch>
     look->step = step, look->epoch = epoch, look->report.reset();
     look->asked_gradients = gradients, look->asked_parameters = parameters, look->asked_activations = activations;
     const ParameterStore& store = setup_.optimizer->store();
+    if (gradients) look->have_gradients = store.have_gradients();
     if (gradients) look->gradients.measure(store.gradients(), store.places());
     if (parameters) look->parameters.measure(store.weights(), store.places());
     if (activations) look_at_activations(*look, group.front().x);
@@ -145,7 +148,7 @@ void Monitor::judge_report(const HeardStep& heard, Findings& findings) {
             names = fmt::format(" (NaN or Inf first in {})", setup_.optimizer->store().parameter_at(place).name);
         const std::string scale =
             setup_.scaler->enabled() ? fmt::format("; loss scale now {:g}", report.scale.scale) : "";
-        return fmt::format("skipped, its gradients overflowed{}{}", names, scale);
+        return fmt::format("skipped, {}{}{}", skip_reason(report), names, scale);
     });
     if (!skipped) {
         small_ = norm < config_.grad_norm_low ? small_ + 1 : 0;
@@ -176,7 +179,8 @@ std::string Monitor::bad_gradients() {
     std::vector<std::string> names;
     std::size_t bad = 0;
     for (const Parameter* parameter : setup_.optimizer->store().parameters()) {
-        if (kernels_for(setup_.device).all_finite(parameter->value.grad().view())) continue;
+        const Tensor gradient = parameter->value.grad();
+        if (!gradient || kernels_for(setup_.device).all_finite(gradient.view())) continue;
         if (++bad <= kNames) names.push_back(parameter->name);
     }
     if (bad == 0) return "";
@@ -200,11 +204,13 @@ void Monitor::collect_gradients(const Look& look, Findings& findings) {
     const double scale = all.grad_norm > 0 ? std::sqrt(all.sum_squares) / double(all.grad_norm) : 1.0;
     auto& norms = metrics(findings).grad_norms;
     double squares = 0.0;
+    bool any = false;  // a module that is frozen has no norm, which is not a small one
     for (std::size_t i = 0; i < module_of_.size(); ++i) {
         squares += look.gradients[i].sum_squares;
+        any = any || look.have_gradients[i];
         if (i + 1 < module_of_.size() && module_of_[i + 1] == module_of_[i]) continue;
-        norms.emplace_back(module_of_[i], std::sqrt(squares) / scale);
-        squares = 0.0;
+        if (any) norms.emplace_back(module_of_[i], std::sqrt(squares) / scale);
+        squares = 0.0, any = false;
     }
     if (norms.size() == 1) return;  // the norm of all, which is judged after every step
     for (const auto& [module, norm] : norms) {

@@ -198,8 +198,7 @@ void Trainer::give_up(const Instability& found, const std::string& because) {
     const std::string precision = setup_.precision.name();
     const std::int64_t skipped = found.report.step.skipped_in_a_row;
     std::string text = fmt::format("training stopped at step {}: {}", found.step, found.reason);
-    if (skipped > 1 && found.kind != "skipped_streak")
-        text += fmt::format(", {} steps in a row had NaN or Inf gradients", skipped);
+    if (skipped > 1 && found.kind != "skipped_streak") text += fmt::format(", {} steps in a row were skipped", skipped);
     if (!because.empty()) text += ", " + because;
     text += fmt::format(" (in {}, loss {:g}, gradient norm {:g}", precision, found.report.loss,
                         found.report.step.grad_norm);

@@ -1,6 +1,7 @@
 #include "invar/train/reports.h"
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -9,6 +10,15 @@
 #include "invar/kernels/kernels.h"
 
 namespace invar {
+
+std::string skip_reason(const StepReport& report) {
+    const StepState& step = report.step;
+    if (!step.skip) return "";
+    const std::string gradients = step.nonfinite > 0 ? "its gradients overflowed" : "";
+    if (!step.bad_loss) return gradients.empty() ? "an earlier step has to be dealt with first" : gradients;
+    const std::string loss = std::isnan(report.loss) ? "its loss was NaN" : "its loss was infinite";
+    return gradients.empty() ? loss + ", though its gradients were finite" : loss + " and " + gradients;
+}
 
 Reports::Reports(Device device, std::size_t room) : device_(device) {
     check<UsageError>(room > 0, "reports: there must be room for at least one");

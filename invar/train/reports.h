@@ -3,11 +3,15 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "invar/core/tensor.h"
 #include "invar/kernels/step.h"
 
 namespace invar {
+
+// Why a step was skipped, for people: "its loss was NaN". Empty where it was taken.
+std::string skip_reason(const StepReport& report);
 
 class Reports {
   public:

@@ -128,6 +128,7 @@ void RunFolder::log(const StepMetrics& m) {
         .add("growth_tracker", m.growth_tracker)
         .add("skipped", m.skipped)
         .add("skipped_now", m.skipped_now);
+    if (m.skipped_now) line.add("skip_reason", m.skip_reason);
     line.add("samples_per_s", m.samples_per_s).add("memory", memory_line(m.memory.peak, m.memory.peak_total));
     metrics_->write(line);
     if (!events_) return;

@@ -26,6 +26,7 @@ struct StepMetrics {
     double scale = 1.0;
     std::int64_t growth_tracker = 0;
     bool skipped_now = false;
+    std::string skip_reason;   // of this step; empty where it was taken
     std::int64_t skipped = 0;  // so far
     double samples_per_s = 0.0;
     MemoryStats memory;

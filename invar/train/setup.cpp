@@ -18,8 +18,8 @@ ScalerOptions scaler_options(const ScalerConfig& c, const Precision& precision) 
     options.init_scale = c.init_scale;
     options.spec.enabled = c.enabled && precision.needs_scaler();
     options.spec.dynamic = c.dynamic;
-    options.spec.growth_factor = float(c.growth_factor);
-    options.spec.backoff_factor = float(c.backoff_factor);
+    options.spec.growth_factor = c.growth_factor;
+    options.spec.backoff_factor = c.backoff_factor;
     options.spec.growth_interval = int(c.growth_interval);
     options.spec.min_scale = float(c.min_scale);
     options.spec.max_scale = float(c.max_scale);
@@ -165,7 +165,7 @@ void Setup::set_precision(const Precision& wanted) {
     if (options.weights == optimizer->store().weights().dtype()) {
         optimizer->store().set_shadow(options.shadow);
     } else {  // from weights of 16 bits alone to FP32 ones: they move to a new store
-        auto moved = std::make_unique<Optimizer>(*model, optimizer->groups().front(), options);
+        auto moved = std::make_unique<Optimizer>(optimizer->parameter_groups(), options);
         moved->set_schedule(optimizer->schedule());
         moved->set_state(optimizer->state());
         moved->load_state_dict(optimizer->state_dict());

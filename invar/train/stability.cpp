@@ -70,7 +70,7 @@ std::optional<Instability> Stability::judge(const HeardStep& heard) {
                      fmt::format("the loss scale is at its floor, {:g}, and still too large", report.scale.scale));
     if (report.step.skipped_in_a_row >= config_.streak)
         return found("skipped_streak",
-                     fmt::format("{} steps in a row had NaN or Inf gradients", report.step.skipped_in_a_row));
+                     fmt::format("{} steps in a row were skipped for NaN or Inf", report.step.skipped_in_a_row));
     if (report.step.skip) return std::nullopt;
 
     const double first = std::fabs(losses_.first.value_or(report.loss));

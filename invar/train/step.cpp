@@ -27,7 +27,6 @@ Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, co
     for (const Batch& batch : group) samples += batch.size;
 
     optimizer.zero_grad();
-    Tensor mean_loss;
     for (const Batch& batch : group) {
         Tensor loss;
         {
@@ -37,11 +36,11 @@ Tensor training_step(Module& model, Optimizer& optimizer, GradScaler& scaler, co
         // Each batch counts by its size: the gradient is that of one large batch, also when the last one is smaller.
         if (group.size() > 1) loss = loss * (double(batch.size) / double(samples));
         scaler.backward(loss);  // gradients land in FP32, in the flat store
-        const NoGrad no_grad;
-        mean_loss = mean_loss ? mean_loss + loss.detach() : loss.detach();
     }
-    // One pass: unscale, clip, update, write shadow; nothing at all on overflow. Then the scale moves.
-    scaler.step_and_update(optimizer, clip, reports, mean_loss);
+    const Tensor mean_loss = scaler.loss();
+    // One pass: unscale, clip, update, write shadow; nothing at all on overflow or where the loss is not finite. Then
+    // the scale moves.
+    scaler.step_and_update(optimizer, clip, reports);
     return mean_loss;
 }
 

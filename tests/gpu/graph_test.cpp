@@ -3,12 +3,14 @@
 
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
 #include "invar/train/graphed_step.h"
 #include "invar/train/reports.h"
 #include "tests/gpu/fixture.h"
+#include "tests/train/poisoned.h"
 
 namespace invar::testing {
 namespace {
@@ -150,6 +152,40 @@ TEST_F(Gpu, EagerWorkBetweenReplaysTouchesNothingOfTheirs) {
     };
     const Config config = config_for("convnet", "bf16-mixed");
     expect_same(train(config, false, 20), train(config, true, 20, other_work), "with other work in between");
+}
+
+TEST_F(Gpu, AReplayedStepWithABadLossIsSkippedThoughItsGradientsAreFinite) {
+    Config config = config_for("mlp", "16-mixed");
+    config.optimizer.weight_decay = 0.1;  // moves the weights at every step that is taken
+    Poisoned* model = nullptr;
+    const Change bad = [&](int step, TrainedRun& setup, std::vector<Batch>&) {
+        if (step == 0) model = &poison(setup);
+        model->set(step == 1 || step == 9 || step == 13);
+    };
+    const Outcome plain = train(config, false, 20, bad), graphed = train(config, true, 20, bad);
+    expect_same(plain, graphed, "a bad loss");
+    EXPECT_EQ(graphed.skipped.back(), 3);
+    EXPECT_GT(graphed.parts[9], 0) << "it was a replay";
+}
+
+TEST_F(Gpu, AFrozenLayerStandsStillInReplaysAndLearnsAgainWhenThawed) {
+    const Config config = config_for("mlp", "bf16-mixed");
+    std::vector<std::string> seen;
+    const Change freeze = [&](int step, TrainedRun& setup, std::vector<Batch>&) {
+        Tensor& frozen = setup.optimizer->store().parameters()[0]->value;
+        if (step == 2 || step == 14) frozen.set_requires_grad(step == 14);
+        seen.push_back(bytes_of(frozen));
+    };
+    const Outcome plain = train(config, false, 26, freeze);
+    const std::vector<std::string> expected = std::exchange(seen, {});
+    const Outcome graphed = train(config, true, 26, freeze);
+    expect_same(plain, graphed, "a frozen layer");
+    EXPECT_EQ(seen, expected);
+    EXPECT_NE(seen[0], seen[2]);
+    for (std::size_t step = 3; step <= 14; ++step) EXPECT_EQ(seen[step], seen[2]) << step;
+    EXPECT_NE(seen[25], seen[14]);
+    EXPECT_GT(graphed.parts[10], 0) << "it was a replay";
+    EXPECT_GT(graphed.parts[25], 0);
 }
 
 TEST_F(Gpu, AChangedRateMakesANewRecording) {

@@ -26,7 +26,8 @@ struct Weights : Module {
 };
 
 void set_gradient(Optimizer& optimizer, const std::vector<double>& values) {
-    const Tensor grad = optimizer.store().parameters()[0]->value.grad();
+    const Tensor& value = optimizer.store().parameters()[0]->value;
+    const Tensor grad = value.grad() ? value.grad() : value.grad_to_overwrite();
     const Tensor host = Tensor::from(values, {kCount}, Dtype::f32);
     optimizer.kernels().upload(grad.raw(), host.raw(), host.bytes());
 }
@@ -75,6 +76,80 @@ TEST_F(Gpu, OptimizersStepAsOnTheCpu) {
                 const Tensor rounded = ops::cast(there.w.value.detach(), *options.shadow);
                 EXPECT_EQ(bytes_of(there.w.value.shadow()), bytes_of(rounded)) << "the shadow is the rounded master";
             }
+}
+
+// More parameters than one launch takes entries for, some of them now and then without a gradient.
+struct ManyWeights : Module {
+    ManyWeights() {
+        for (int i = 0; i < 70; ++i)
+            weights.push_back(&add_parameter(
+                "w" + std::to_string(i),
+                Tensor::from(random_values(3 + i * 7, -1, 1, std::uint64_t(i)), {3 + i * 7}, Dtype::f32)));
+    }
+    Tensor forward(const Tensor& x) override { return x; }
+    std::vector<Parameter*> weights;
+};
+
+TEST_F(Gpu, ParametersWithoutAGradientStandStillAsOnTheCpu) {
+    using Kind = OptimizerSpec::Kind;
+    for (const OptimizerSpec& spec : {spec_of(Kind::sgd, 0.9f), spec_of(Kind::adam), spec_of(Kind::adamw)}) {
+        ManyWeights here, there;
+        there.to(Device::cuda());
+        Optimizer cpu(here, spec, {Dtype::f32, Dtype::bf16}), gpu(there, spec, {Dtype::f32, Dtype::bf16});
+        for (int step = 0; step < 6; ++step) {
+            cpu.zero_grad(), gpu.zero_grad();
+            for (std::size_t i = 0; i < here.weights.size(); ++i) {
+                if ((int(i) + step) % 3 == 0 && i % 2 == 0) continue;
+                const Shape shape = here.weights[i]->value.shape();
+                const Tensor gradient = Tensor::from(
+                    random_values(shape.numel(), -1, 1, 1000 + i * 7 + std::uint64_t(step)), shape, Dtype::f32);
+                here.weights[i]->value.set_grad(gradient);
+                there.weights[i]->value.set_grad(ops::to(gradient, Device::cuda()));
+            }
+            const std::string before = bytes_of(there.weights[0]->value) + bytes_of(there.weights[0]->value.shadow());
+            cpu.step(), gpu.step();
+            const std::string now = bytes_of(there.weights[0]->value) + bytes_of(there.weights[0]->value.shadow());
+            EXPECT_EQ(now == before, step % 3 == 0) << "step " << step;
+            EXPECT_NEAR(gpu.state().grad_norm, cpu.state().grad_norm, 1e-5 * cpu.state().grad_norm);
+        }
+        EXPECT_EQ(gpu.store().missed_steps(), cpu.store().missed_steps());
+        EXPECT_EQ(gpu.store().missed_steps()[0], 2);
+        const std::vector<double> expected = cpu.store().weights().to_vector<double>(),
+                                  got = gpu.store().weights().to_vector<double>();
+        for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 5e-6) << "weight " << i;
+    }
+}
+
+TEST_F(Gpu, ABadLossAloneSkipsTheStepAndHalvesTheScale) {
+    for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+        for (const bool explicit_calls : {true, false}) {
+            Weights model;
+            model.to(Device::cuda());
+            Optimizer optimizer(model, spec_of(OptimizerSpec::Kind::adamw), {Dtype::f32, Dtype::f16});
+            GradScaler scaler({.init_scale = 1024}, Device::cuda());
+            const auto step = [&](double constant) {
+                optimizer.zero_grad();
+                const Tensor loss = ops::sum(model.w.value) + constant;
+                if (explicit_calls) {
+                    backward(scaler.scale(loss));
+                    scaler.step(optimizer);
+                    scaler.update();
+                } else {
+                    scaler.backward(loss);
+                    scaler.step_and_update(optimizer);
+                }
+            };
+            const std::string before = state_bytes(optimizer);
+            step(bad);
+            EXPECT_EQ(state_bytes(optimizer), before);
+            EXPECT_EQ(optimizer.state().skipped, 1);
+            EXPECT_EQ(optimizer.state().nonfinite, 0);
+            EXPECT_TRUE(optimizer.state().bad_loss);
+            EXPECT_EQ(scaler.get_scale(), 512);
+            step(0);
+            EXPECT_EQ(optimizer.state().taken, 1);
+            EXPECT_NE(state_bytes(optimizer), before);
+        }
 }
 
 TEST_F(Gpu, AnOverflowSkipsTheStepAndHalvesTheScale) {

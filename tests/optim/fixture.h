@@ -32,7 +32,9 @@ struct Weights : Module {
     Parameter &a, &b;
 };
 
+// The first values; the others stay as they are, or are 0 where there was no gradient.
 inline void set_gradient(const Parameter& parameter, const std::vector<float>& values, float scale = 1.0f) {
+    if (!parameter.value.grad()) parameter.value.set_grad(ops::zeros(parameter.value.shape()));
     const Tensor grad = parameter.value.grad();
     for (std::size_t i = 0; i < values.size(); ++i) grad.data<float>()[i] = values[i] * scale;
 }

@@ -63,6 +63,21 @@ TEST(Schedule, OneCycleIsOneCycleLRAndStaysAtItsEnd) {
          0.0210761574, 0.00565266934, 0.0001});
 }
 
+// Where the rise is no longer than a step, PyTorch begins at its start or has the peak behind it already.
+TEST(Schedule, OneCycleIsOneCycleLRInRunsOfAFewStepsToo) {
+    const auto with = [](std::int64_t total, double rise = 0.3) {
+        return ScheduleSpec{.kind = ScheduleSpec::Kind::one_cycle, .total_steps = total, .rise = rise};
+    };
+    expect_rates(with(1), {4e-07});
+    expect_rates(with(2), {0.0811745654, 4e-07});
+    expect_rates(with(3), {0.0994415435, 0.0462637103, 4e-07});
+    expect_rates(with(5), {0.004, 0.0950484632, 0.0611262022, 0.0188258346, 4e-07});
+    expect_rates(with(6), {0.004, 0.0994415435, 0.0811745654, 0.0462637103, 0.013347753, 4e-07});
+    expect_rates(with(4, 0.5), {0.004, 0.1, 0.0500002, 4e-07});
+    expect_rates(with(3, 0.9), {0.004, 0.0651358235, 4e-07});
+    expect_rates(with(2, 1.0), {0.004, 0.1});
+}
+
 TEST(Schedule, WarmsUpIntoTheCosine) {
     std::vector<double> expected = {0.025, 0.05, 0.075};
     for (int t = 0; t <= 8; ++t) expected.push_back(0.05 * (1 + std::cos(3.14159265358979323846 * t / 8)));

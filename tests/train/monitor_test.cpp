@@ -141,6 +141,21 @@ TEST(Monitor, WarnsOfGradientsThatVanish) {
     for (const Alert& alert : told) EXPECT_NE(alert.message.find("below 1000"), std::string::npos) << alert.message;
 }
 
+TEST(Monitor, HasNothingToSayOfAModuleThatIsFrozen) {
+    const ScratchFolder scratch;
+    Trainer trainer(watched_config(scratch.path()));
+    const std::vector<Parameter*> all = trainer.setup().model->parameters();
+    for (Parameter* parameter : {all[0], all[1]}) parameter->value.set_requires_grad(false);
+    Watcher watcher;
+    const RunSummary summary = trainer.run(watcher);
+    const std::string frozen = module_of(all[0]->name);
+    EXPECT_TRUE(watcher.of("gradient_small").empty());
+    const std::vector<nlohmann::json> lines = lines_with(summary.folder, "grad_norms");
+    ASSERT_FALSE(lines.empty());
+    EXPECT_FALSE(lines[0].at("grad_norms").contains(frozen)) << frozen;
+    EXPECT_EQ(lines[0].at("grad_norms").size(), 2u);
+}
+
 TEST(Monitor, NamesTheParameterAndTheGradientsThatAreNotFinite) {
     const ScratchFolder scratch;
     Watcher watcher;

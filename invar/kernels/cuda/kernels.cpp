@@ -244,9 +244,9 @@ void CudaKernels::grad_stats(const View& gradients, StepState* state) {
     launched("grad_stats");
 }
 void CudaKernels::plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-                       const ScheduleSpec& schedule) {
+                       const ScheduleSpec& schedule, const View& loss) {
     const Scratch scratch(grad_stats_scratch_bytes(gradients));
-    cuda::plan(gradients, state, scale, clip, schedule, scratch.data(), stream());
+    cuda::plan(gradients, state, scale, clip, schedule, loss, scratch.data(), stream());
     launched("plan");
 }
 void CudaKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,

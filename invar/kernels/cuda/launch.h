@@ -104,7 +104,7 @@ void segment_stats(const View& gradients, std::span<const Segment> segments, Ste
                    cudaStream_t stream);
 // Scratch as for grad_stats.
 void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-          const ScheduleSpec& schedule, void* scratch, cudaStream_t stream);
+          const ScheduleSpec& schedule, const View& loss, void* scratch, cudaStream_t stream);
 // Segments and groups are host memory and travel as kernel arguments: they may be gone when this returns.
 void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                     const StepState* state, cudaStream_t stream);

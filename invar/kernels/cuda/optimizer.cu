@@ -4,6 +4,7 @@
 
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
+#include "invar/kernels/update.h"
 
 namespace invar::cuda {
 namespace {
@@ -115,6 +116,7 @@ struct Plan {
     const ScaleState* scale = nullptr;
     ClipSpec clip;
     ScheduleSpec schedule;
+    Dense loss;
 };
 
 __device__ inline void note(const Found& found, StepState* state) {
@@ -131,7 +133,9 @@ __global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, con
     all = reduce<kThreads>(all, Together{});
     if (threadIdx.x != 0) return;
     note(all, state);
-    if (plan.wanted) plan_step(*state, plan.scale != nullptr ? plan.scale->scale : 1.0f, plan.clip, plan.schedule);
+    if (plan.wanted)
+        plan_step(*state, plan.scale != nullptr ? plan.scale->scale : 1.0f, plan.clip, plan.schedule,
+                  plan.loss.get_or<double>(0, 0.0));
 }
 
 __global__ __launch_bounds__(kBlocksEach) void gather_segments(const Found* parts, StepState* states) {
@@ -151,48 +155,17 @@ __global__ void conclude_kernel(const StepEnd end, const Dense loss, std::uint64
 
 // --- the step ---
 
-// What the elements of one group need, worked out once a block.
-struct Update {
-    OptimizerSpec spec;
-    float unscale, clip, lr;
-    float decay;          // AdamW: what the weight is multiplied by; otherwise the share of it added to the gradient
-    float step_size;      // Adam: lr over the first bias correction
-    float second_factor;  // Adam: one over the root of the second bias correction
-    bool first_step;      // SGD: momentum starts as the gradient
+// Only the kernels know the kind of a group when they run.
+__device__ inline void apply(const Update& update, float& w, float g, float& m, float& v, bool has_momentum) {
+    using Kind = OptimizerSpec::Kind;
+    if (update.spec.kind == Kind::sgd) return update.apply<Kind::sgd>(w, g, m, v, has_momentum);
+    if (update.spec.kind == Kind::adamw) return update.apply<Kind::adamw>(w, g, m, v, has_momentum);
+    update.apply<Kind::adam>(w, g, m, v, has_momentum);
+}
 
-    __device__ void prepare(const OptimizerSpec& group, const StepState& state) {
-        spec = group;
-        unscale = state.unscale, clip = state.clip_value, lr = group.lr * state.lr_factor,
-        first_step = state.taken == 0;
-        const double t = double(state.taken + 1);
-        decay = group.kind == OptimizerSpec::Kind::adamw ? 1.0f - lr * group.weight_decay : group.weight_decay;
-        step_size = float(double(lr) / (1.0 - pow(double(group.beta1), t)));
-        second_factor = float(1.0 / sqrt(1.0 - pow(double(group.beta2), t)));
-    }
-
-    __device__ void operator()(float& w, float g, float& m, float& v, bool momentum) const {
-        float d = g * unscale;
-        if (clip > 0.0f) d = d > clip ? clip : d < -clip ? -clip : d;
-        if (spec.kind == OptimizerSpec::Kind::sgd) {
-            d += decay * w;
-            if (momentum) {
-                m = first_step ? d : spec.momentum * m + d;
-                d = spec.nesterov ? d + spec.momentum * m : m;
-            }
-            w -= lr * d;
-            return;
-        }
-        if (spec.kind == OptimizerSpec::Kind::adamw)
-            w *= decay;
-        else
-            d += decay * w;
-        m += (1.0f - spec.beta1) * (d - m);
-        v = spec.beta2 * v + (1.0f - spec.beta2) * d * d;
-        w -= step_size * m / (sqrtf(v) * second_factor + spec.eps);
-    }
-};
-
-// Segments and groups as a kernel argument, so that nothing is copied to the device and a graph keeps its own.
+// Segments and groups as a kernel argument, so that nothing is copied to the device and a graph keeps its own. A
+// group's entry serves all its segments that never missed a step; the others have one each, and idle ones have nothing
+// else.
 inline constexpr int kSegments = 256, kGroups = 32;
 inline constexpr int kStepPack = 4, kStepPacks = 2;  // 16 bytes of f32 each, a block's width apart
 inline constexpr std::int64_t kStepTile = kThreads * kStepPack * kStepPacks;
@@ -203,6 +176,8 @@ struct StepTable {
     std::int64_t first_tile[kSegments + 1];
     std::int32_t group[kSegments];
     OptimizerSpec groups[kGroups];
+    std::int32_t missed[kGroups];  // where its count lies; -1: it has none
+    bool idle[kGroups];
     int segments, group_count;
 };
 
@@ -222,7 +197,13 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
                                                            const __grid_constant__ StepTable table) {
     if (state->skip) return;  // nothing is written: weights, shadow and moments keep their bits
     __shared__ Update updates[kGroups];
-    if (int(threadIdx.x) < table.group_count) updates[threadIdx.x].prepare(table.groups[threadIdx.x], *state);
+    if (int(threadIdx.x) < table.group_count) {
+        const int missed = table.missed[threadIdx.x];
+        if (!table.idle[threadIdx.x])
+            updates[threadIdx.x].prepare(table.groups[threadIdx.x], *state, missed < 0 ? 0 : store.missed[missed]);
+        else if (blockIdx.x == 0)
+            ++store.missed[missed];  // no other block reads it
+    }
     __syncthreads();
     Dense weights, shadow;
     weights.data = store.weights, weights.dtype = store.weights_dtype;
@@ -253,7 +234,7 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
         for (int u = 0; u < kStepPacks; ++u) {
             if (whole(u)) {
 #pragma unroll
-                for (int k = 0; k < kStepPack; ++k) update(w[u][k], g[u][k], m[u][k], v[u][k], first);
+                for (int k = 0; k < kStepPack; ++k) apply(update, w[u][k], g[u][k], m[u][k], v[u][k], first);
                 store_pack<kStepPack>(w[u], weights, place(u));
                 if (shadow.data != nullptr) store_pack<kStepPack>(w[u], shadow, place(u));
                 if (first) store_floats(m[u], store.first + place(u));
@@ -263,7 +244,7 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
             for (std::int64_t i = place(u) < begin ? begin : place(u); i < smaller(end, place(u) + kStepPack); ++i) {
                 float one = weights.get<float>(i), first_moment = first ? store.first[i] : 0.0f,
                       second_moment = second ? store.second[i] : 0.0f;
-                update(one, store.gradients[i], first_moment, second_moment, first);
+                apply(update, one, store.gradients[i], first_moment, second_moment, first);
                 weights.put<float>(i, one);
                 if (shadow.data != nullptr) shadow.put<float>(i, one);
                 if (first) store.first[i] = first_moment;
@@ -324,8 +305,8 @@ void segment_stats(const View& gradients, std::span<const Segment> segments, Ste
 }
 
 void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-          const ScheduleSpec& schedule, void* scratch, cudaStream_t stream) {
-    look_and_plan(gradients, state, {true, scale, clip, schedule}, scratch, stream);
+          const ScheduleSpec& schedule, const View& loss, void* scratch, cudaStream_t stream) {
+    look_and_plan(gradients, state, {true, scale, clip, schedule, loss}, scratch, stream);
 }
 
 void conclude(const StepEnd& end, const View& loss, std::uint64_t* drawn, std::uint64_t by, cudaStream_t stream) {
@@ -342,24 +323,29 @@ void optimizer_step(const FlatStore& store, std::span<const Segment> segments, s
     std::int32_t known[kGroups];  // the group each entry of table.groups came from
     const auto launch = [&] {
         const std::int64_t tiles = table.first_tile[table.segments];
-        if (tiles > 0)
-            step_kernel<<<grid_for(tiles, 1, kStepBlocks), kThreads, 0, stream>>>(store, packed, state, table);
+        if (table.group_count > 0)
+            step_kernel<<<grid_for(tiles > 0 ? tiles : 1, 1, kStepBlocks), kThreads, 0, stream>>>(store, packed, state,
+                                                                                                  table);
         table.segments = table.group_count = 0;
     };
     for (const Segment& segment : segments) {
-        if (segment.count == 0) continue;
+        if (segment.count == 0 && !segment.idle) continue;
         const auto find = [&] {
             int at = 0;
-            while (at < table.group_count && known[at] != segment.group) ++at;
+            while (at < table.group_count && (known[at] != segment.group || table.missed[at] != segment.missed)) ++at;
             return at;
         };
         if (table.segments == kSegments || find() == kGroups) launch();
-        const int group = find(), s = table.segments++;
+        const int group = find();
         if (group == table.group_count) {
             known[group] = segment.group;
             table.groups[group] = groups[std::size_t(segment.group)];
+            table.missed[group] = segment.missed;
+            table.idle[group] = segment.idle;
             ++table.group_count;
         }
+        if (segment.idle) continue;
+        const int s = table.segments++;
         table.begin[s] = segment.begin, table.end[s] = segment.begin + segment.count, table.group[s] = group;
         const std::int64_t base = segment.begin / kStepPack * kStepPack;
         table.first_tile[s + 1] = table.first_tile[s] + divide_up(table.end[s] - base, kStepTile);

@@ -65,7 +65,7 @@ class CpuKernels final : public Kernels {
 
     void grad_stats(const View& gradients, StepState* state) override;
     void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-              const ScheduleSpec& schedule) override;
+              const ScheduleSpec& schedule, const View& loss) override;
     void optimizer_step(const FlatStore& store, std::span<const Segment> segments,
                         std::span<const OptimizerSpec> groups, const StepState* state) override;
     void conclude(const StepEnd& end, const View& loss) override;

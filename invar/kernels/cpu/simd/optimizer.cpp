@@ -4,63 +4,23 @@
 
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
 #include "invar/kernels/cpu/simd/rows.h"
+#include "invar/kernels/update.h"
 
 namespace invar::INVAR_ISA {
 
 namespace {
 
-// Everything a block's update needs, worked out once a group.
-struct Update {
-    OptimizerSpec spec;
-    float unscale, clip, lr;
-    float decay;          // AdamW: what the weight is multiplied by; otherwise the share of it added to the gradient
-    float step_size;      // Adam: lr over the first bias correction
-    float second_factor;  // Adam: one over the root of the second bias correction
-    bool first_step;      // SGD: momentum starts as the gradient
-
-    Update(const OptimizerSpec& group, const StepState& state)
-        : spec(group),
-          unscale(state.unscale),
-          clip(state.clip_value),
-          lr(group.lr * state.lr_factor),
-          first_step(state.taken == 0) {
-        const double t = double(state.taken + 1);
-        decay = group.kind == OptimizerSpec::Kind::adamw ? 1.0f - lr * group.weight_decay : group.weight_decay;
-        step_size = float(double(lr) / (1.0 - std::pow(double(group.beta1), t)));
-        second_factor = float(1.0 / std::sqrt(1.0 - std::pow(double(group.beta2), t)));
-    }
-
-    float gradient(float scaled) const {
-        const float g = scaled * unscale;
-        return clip > 0.0f ? (g > clip ? clip : g < -clip ? -clip : g) : g;
-    }
-};
-
-void sgd(const Update& u, float* w, const float* g, float* momentum, std::int64_t n) {
-    const float mu = u.spec.momentum;
+// Everything is invariant in the loop but its elements: a copy of the update that nobody else can change.
+template <OptimizerSpec::Kind kKind>
+void update_row(const Update update, float* __restrict w, const float* __restrict g, float* __restrict first,
+                float* __restrict second, std::int64_t n) {
+    constexpr bool kHasSecond = kKind != OptimizerSpec::Kind::sgd;
+    const bool has_first = kHasSecond || first != nullptr;
     for (std::int64_t i = 0; i < n; ++i) {
-        float d = u.gradient(g[i]) + u.decay * w[i];
-        if (momentum != nullptr) {
-            momentum[i] = u.first_step ? d : mu * momentum[i] + d;
-            d = u.spec.nesterov ? d + mu * momentum[i] : momentum[i];
-        }
-        w[i] -= u.lr * d;
-    }
-}
-
-template <bool kDecoupled>
-void adam(const Update& u, float* __restrict w, const float* __restrict g, float* __restrict m, float* __restrict v,
-          std::int64_t n) {
-    const float b1 = u.spec.beta1, b2 = u.spec.beta2, eps = u.spec.eps;
-    for (std::int64_t i = 0; i < n; ++i) {
-        float weight = w[i], d = u.gradient(g[i]);
-        if constexpr (kDecoupled)
-            weight *= u.decay;
-        else
-            d += u.decay * weight;
-        m[i] += (1.0f - b1) * (d - m[i]);
-        v[i] = b2 * v[i] + (1.0f - b2) * d * d;
-        w[i] = weight - u.step_size * m[i] / (std::sqrt(v[i]) * u.second_factor + eps);
+        float m = has_first ? first[i] : 0.0f, v = kHasSecond ? second[i] : 0.0f;
+        update.apply<kKind>(w[i], g[i], m, v, has_first);
+        if (has_first) first[i] = m;
+        if constexpr (kHasSecond) second[i] = v;
     }
 }
 
@@ -73,17 +33,22 @@ void update_block(const Update& u, const FlatStore& store_, std::int64_t begin, 
     float* second = store_.second ? store_.second + begin : nullptr;
     switch (u.spec.kind) {
         case OptimizerSpec::Kind::sgd:
-            sgd(u, w, g, first, n);
+            update_row<OptimizerSpec::Kind::sgd>(u, w, g, first, second, n);
             break;
         case OptimizerSpec::Kind::adam:
-            adam<false>(u, w, g, first, second, n);
+            update_row<OptimizerSpec::Kind::adam>(u, w, g, first, second, n);
             break;
         case OptimizerSpec::Kind::adamw:
-            adam<true>(u, w, g, first, second, n);
+            update_row<OptimizerSpec::Kind::adamw>(u, w, g, first, second, n);
             break;
     }
     store<float>(w, weights, store_.weights_dtype, 1, n);
     if (store_.shadow) store<float>(w, byte_at(store_.shadow, store_.shadow_dtype, begin), store_.shadow_dtype, 1, n);
+}
+
+double value_of(const View& loss) {
+    double wide = 0.0;
+    return loss ? *load<double>(loss.data, loss.dtype, 1, 1, &wide) : 0.0;
 }
 
 }  // namespace
@@ -141,25 +106,27 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
 }
 
 void CpuKernels::plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-                      const ScheduleSpec& schedule) {
+                      const ScheduleSpec& schedule, const View& loss) {
     grad_stats(gradients, state);
-    plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule);
+    plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule, value_of(loss));
 }
 
 void CpuKernels::conclude(const StepEnd& end, const View& loss) {
-    double wide = 0.0;
-    const double value = loss ? *load<double>(loss.data, loss.dtype, 1, 1, &wide) : 0.0;
-    if (StepReport* report = conclude_step(end, value)) report->sequence = *end.reports.written;
+    if (StepReport* report = conclude_step(end, value_of(loss))) report->sequence = *end.reports.written;
 }
 
 void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,
                                 std::span<const OptimizerSpec> groups, const StepState* state) {
     if (state->skip) return;  // nothing is written: weights, shadow and moments keep their bits
-    std::vector<Update> updates;
-    for (const OptimizerSpec& group : groups) updates.emplace_back(group, *state);
     for (const Segment& segment : segments) {
+        std::int64_t* const missed = segment.missed < 0 ? nullptr : store.missed + segment.missed;
+        if (segment.idle) {
+            ++*missed;
+            continue;
+        }
+        Update update;
+        update.prepare(groups[static_cast<std::size_t>(segment.group)], *state, missed ? *missed : 0);
         const std::int64_t blocks = (segment.count + kBlock - 1) / kBlock;
-        const Update& update = updates[static_cast<std::size_t>(segment.group)];
 #pragma omp parallel for schedule(static) if (blocks > 8)
         for (std::int64_t block = 0; block < blocks; ++block) {
             const std::int64_t begin = block * kBlock;
