@@ -69,7 +69,7 @@ std::string why_worthless(const RunSummary& summary) {
 
 std::string summary_table(const RunSummary& summary, bool scaled) {
     Table table;
-    const std::string skipped = summary.skipped > 0 ? fmt::format(" ({} skipped on overflow)", summary.skipped) : "";
+    const std::string skipped = summary.skipped > 0 ? fmt::format(" ({} skipped for NaN or Inf)", summary.skipped) : "";
     table.row({"steps", fmt::format("{}{}", summary.steps, skipped)});
     if (summary.precisions.size() > 1) {
         std::string spans = summary.precisions[0].precision;
@@ -146,9 +146,9 @@ void add_train(CLI::App& app, int& exit_code) {
     auto arguments = std::make_shared<TrainArguments>();
     TrainArguments& a = *arguments;
     a.add_to(*command);
-    a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16, fp8 or any other spelling", "NAME");
+    a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16 or any other spelling", "NAME");
     a.flag_for(*command, "--amp_opt_level", "trainer.amp_level",
-               "O0 casts nothing, O1 goes by operation, O2 almost all low, O3 all low", "LEVEL");
+               "O0 casts nothing, O1 goes by operation, O2 almost all low, O3 so and 16-bit weights", "LEVEL");
     a.flag_for(*command, "--grad_scaler_init", "scaler.init_scale", "Loss scale at the start", "SCALE");
     a.flag_for(*command, "--grad_scaler_growth_interval", "scaler.growth_interval",
                "Steps without overflow until the scale grows", "N");

@@ -5,6 +5,7 @@
 
 #include "invar/core/error.h"
 #include "invar/train/step.h"
+#include "invar/train/unreached.h"
 
 namespace invar {
 
@@ -94,6 +95,7 @@ RunSummary Trainer::run(Observer& observer) {
     write_summary("running");  // whatever it said before, it is not finished now
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
+    for (const std::string& note : unreached_settings(config_, setup_)) observer.noted(note);
     ReportSlots slots = reports_.slots();
     slots.halt = halts();
     step_.emplace(setup_, config_.trainer.cuda_graph, slots, [&](const std::string& note) { observer.noted(note); });
@@ -266,6 +268,7 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
     m.scale = report.scale.scale;
     m.growth_tracker = report.scale.growth_tracker;
     m.skipped_now = step.skip;
+    m.skip_reason = skip_reason(report);
     m.skipped = step.skipped;
     m.samples_per_s = now > logged_at_ ? double(samples_) / (now - logged_at_) : 0.0;
     m.memory = memory_stats(setup_.device);
@@ -293,7 +296,7 @@ void Trainer::tell(const Findings& findings, Observer& observer) {
 
 void Trainer::validate(Observer& observer) {
     hear_out(observer);
-    if (unstable_) return;
+    if (unstable_ || setup_.test_data->batches_per_epoch() == 0) return;  // trainer.limit_val_batches=0: not at all
     const Evaluation result = evaluate(*setup_.model, *setup_.test_data, setup_.precision);
     summary_.validated = true;
     summary_.val_loss = result.loss;

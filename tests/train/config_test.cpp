@@ -192,7 +192,7 @@ TEST(Config, AnExperimentIsItsDefaultsThenItself) {
     EXPECT_EQ(config.model.name, "mlp");
     EXPECT_EQ(config.model.hidden, (std::vector<std::int64_t>{512}));
     EXPECT_EQ(config.data.name, "mnist");
-    EXPECT_EQ(config.trainer.gradient_clip_val, 5.0);  // of trainer/default.yaml
+    EXPECT_EQ(config.trainer.gradient_clip_val, 0.0);  // of trainer/default.yaml
     EXPECT_EQ(config.trainer.max_epochs, 5);
     EXPECT_EQ(load_config("", {"experiment=mnist_mlp"}, kShipped), config);
 }
@@ -278,10 +278,8 @@ TEST(Config, ResolvesPrecisionWithItsLevel) {
     EXPECT_EQ(with({"precision=16-true"}).trainer.resolved_precision(), Precision::parse("16-true"));
     EXPECT_EQ(with({"precision=fp16", "amp_level=O3"}).trainer.resolved_precision(), Precision::parse("16-true"));
     EXPECT_EQ(with({"precision=no", "amp_level=O1"}).trainer.resolved_precision(), Precision{});
-    EXPECT_TRUE(says(refusal([] {
-                         with({"precision=fp8", "amp_level=O3"});
-                     }),
-                     {"trainer.amp_level", "command line", "O1"}));
+    for (const char* key : {"trainer.precision", "trainer.precision_overrides.fc1", "trainer.precision_schedule.5"})
+        EXPECT_TRUE(says(refusal_of(std::string(key) + "=fp8"), {key, "command line", "not train in FP8"})) << key;
 }
 
 TEST(Config, CountsBatchesAsLightningDoesButTrainsOnAllForZero) {

@@ -1,0 +1,50 @@
+#include "invar/train/unreached.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace invar {
+
+namespace {
+
+constexpr std::int64_t kShort = 100;  // steps; in more of them every rise has its peak
+
+}  // namespace
+
+std::vector<std::string> unreached_settings(const Config& config, const Setup& setup) {
+    const SchedulerConfig& scheduler = config.scheduler;
+    const ScheduleSpec& schedule = setup.optimizer->schedule();
+    const std::int64_t total = setup.total_steps;
+    std::vector<std::string> notes;
+    // Of a run that is so short that it matters.
+    const auto highest = [&] {
+        double factor = total > kShort ? 1.0 : 0.0;
+        for (std::int64_t step = 0; step < total && total <= kShort; ++step)
+            factor = std::max(factor, schedule.factor(step));
+        return factor * config.optimizer.lr;
+    };
+    if (scheduler.warmup_steps >= total && scheduler.warmup_steps > 0)
+        notes.push_back(fmt::format(
+            "scheduler.warmup_steps={} in a run of {} steps: the learning rate is still rising at the end, no higher "
+            "than "
+            "{:.3g} where optimizer.lr is {:g}",
+            scheduler.warmup_steps, total, schedule.factor(total - 1) * config.optimizer.lr, config.optimizer.lr));
+    else if (schedule.kind == ScheduleSpec::Kind::one_cycle && highest() < 0.99 * config.optimizer.lr)
+        notes.push_back(fmt::format(
+            "scheduler one_cycle: in {} steps the learning rate gets no higher than {:.3g}, and optimizer.lr is {:g}",
+            total, highest(), config.optimizer.lr));
+    else if (schedule.kind == ScheduleSpec::Kind::step && scheduler.step_size >= total - scheduler.warmup_steps)
+        notes.push_back(
+            fmt::format("scheduler.step_size={} is not reached in {} steps: the learning rate stays at {:g}",
+                        scheduler.step_size, total, config.optimizer.lr));
+    for (const PrecisionChange& change : config.trainer.precision_schedule) {
+        const std::int64_t from = change.is_epoch ? change.at * setup.steps_per_epoch : change.at;
+        if (from > 0 && from >= total)
+            notes.push_back(fmt::format("trainer.precision_schedule.{}={} is not reached in {} steps", change.key(),
+                                        change.precision, total));
+    }
+    return notes;
+}
+
+}  // namespace invar

@@ -1,0 +1,108 @@
+// The files that ship in configs/ against what docs/CONFIG.md says of them, and settings that a short run never gets
+// to.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "invar/train/unreached.h"
+#include "tests/train/scratch_run.h"
+
+namespace invar {
+namespace {
+
+const ConfigSources kShipped{{std::filesystem::path(INVAR_SOURCE_DIR) / "configs"}};
+
+// Every key with its value.
+std::map<std::string, std::string> values_of(const Config& config) {
+    std::map<std::string, std::string> values;
+    std::istringstream yaml(to_yaml(config));
+    std::string section;
+    for (std::string line; std::getline(yaml, line);) {
+        const std::size_t colon = line.find(':');
+        if (colon + 1 == line.size())
+            section = line.substr(0, colon) + ".";
+        else
+            values[(line[0] == ' ' ? section + line.substr(2, colon - 2) : line.substr(0, colon))] =
+                line.substr(colon + 2);
+    }
+    return values;
+}
+
+// "`trainer.precision=bf16-mixed`", and so on: what picking a file changes of the defaults.
+std::string changed_by(const std::string& group, const std::string& name) {
+    const std::map<std::string, std::string> defaults = values_of(load_config("", {}, kShipped));
+    std::string text;
+    for (const auto& [key, value] : values_of(load_config("", {group + "=" + name}, kShipped)))
+        if (defaults.at(key) != value) text += fmt::format("{}`{}={}`", text.empty() ? "" : " ", key, value);
+    return text;
+}
+
+TEST(ConfigFiles, NamedDefaultSetNothingButTheDefaults) {
+    for (const std::string& group : config_groups())
+        for (const std::string& name : config_choices(group, kShipped))
+            EXPECT_TRUE(name != "default" || changed_by(group, name).empty()) << group;
+}
+
+TEST(ConfigFiles, AreDocumentedWithAllThatTheyChange) {
+    std::ostringstream doc;
+    doc << std::ifstream(std::filesystem::path(INVAR_SOURCE_DIR) / "docs/CONFIG.md").rdbuf();
+    for (const std::string& group : config_groups()) {
+        if (group == "experiment") continue;  // whole runs, which say on top what they are
+        for (const std::string& name : config_choices(group, kShipped)) {
+            const std::string changes = changed_by(group, name);
+            const std::string row =
+                fmt::format("| `{}={}` | {} |\n", group, name, changes.empty() ? "the defaults" : changes);
+            EXPECT_NE(doc.str().find(row), std::string::npos) << "docs/CONFIG.md lacks the row:\n" << row;
+        }
+    }
+}
+
+std::vector<std::string> notes_for(std::int64_t steps, const std::function<void(Config&)>& change) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.max_steps = steps;
+    change(config);
+    const invar::Setup setup(config);
+    return unreached_settings(config, setup);
+}
+
+bool tells(const std::vector<std::string>& notes, const std::string& part) {
+    return notes.size() == 1 && notes[0].find(part) != std::string::npos;
+}
+
+TEST(Unreached, TellsOfAWarmUpThatTheRunNeverLeaves) {
+    const auto warm = [](Config& c) { c.scheduler.name = "cosine", c.scheduler.warmup_steps = 10; };
+    EXPECT_TRUE(tells(notes_for(5, warm), "scheduler.warmup_steps=10 in a run of 5 steps"));
+    EXPECT_TRUE(tells(notes_for(10, warm), "0.000909 where optimizer.lr is 0.001"));
+    EXPECT_TRUE(notes_for(11, warm).empty());
+}
+
+TEST(Unreached, TellsOfARateThatIsNeverLoweredOrNeverReached) {
+    const auto step = [](Config& c) { c.scheduler.name = "step", c.scheduler.step_size = 10; };
+    EXPECT_TRUE(tells(notes_for(10, step), "scheduler.step_size=10 is not reached in 10 steps"));
+    EXPECT_TRUE(notes_for(11, step).empty());
+    const auto cycle = [](Config& c) { c.scheduler.name = "one_cycle"; };
+    EXPECT_TRUE(tells(notes_for(1, cycle), "no higher than 4e-09, and optimizer.lr is 0.001"));
+    EXPECT_TRUE(tells(notes_for(5, cycle), "no higher than 0.00095"));
+    EXPECT_TRUE(notes_for(20, cycle).empty());
+}
+
+TEST(Unreached, TellsOfAPrecisionThatIsNeverChangedTo) {
+    const auto change = [](Config& c) {
+        c.trainer.precision_schedule = {{false, 5, "bf16-mixed"}, {true, 1, "16-mixed"}};
+    };
+    EXPECT_EQ(notes_for(4, change).size(), 2u);
+    EXPECT_TRUE(tells(notes_for(6, change), "trainer.precision_schedule.1e=16-mixed is not reached in 6 steps"));
+    EXPECT_TRUE(notes_for(11, change).empty());
+}
+
+TEST(Unreached, NeedsNoWordForTheShippedSchedulesInAShortRun) {
+    for (const char* name : {"constant", "cosine"}) {
+        const Config shipped = load_config("", {std::string("scheduler=") + name}, kShipped);
+        EXPECT_TRUE(notes_for(5, [&](Config& c) { c.scheduler = shipped.scheduler; }).empty()) << name;
+    }
+}
+
+}  // namespace
+}  // namespace invar

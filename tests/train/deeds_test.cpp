@@ -1,0 +1,112 @@
+#include "tests/train/deeds.h"
+
+#include "tests/train/poisoned.h"
+#include "tests/train/scratch_run.h"
+
+namespace invar {
+namespace {
+
+TEST(Deeds, OfEveryPrecisionOnTheCpuAreWhatItAnnounces) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.data.height = 8, config.data.width = 8, config.data.channels = 1;
+    expect_deeds(config);
+}
+
+// Levels go beside the names: what is said of them is done too.
+TEST(Deeds, OfTheLevelsAreWhatTheyAnnounce) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.precision = "bf16-mixed";
+    for (const auto& [level, low, says] :
+         {std::tuple{"O0", Dtype::f32, "every operation in FP32"},
+          {"O1", Dtype::bf16, "matrix products and convolutions in BF16"},
+          {"O2", Dtype::bf16, "everything in BF16 but losses, norms and exponentials, which are in FP32"},
+          {"O3", Dtype::bf16, "everything in BF16 but losses, norms and exponentials, which are in FP32"}}) {
+        config.trainer.amp_level = level;
+        invar::Setup setup(config);
+        setup.train_data->start_epoch(0);
+        Deeds deeds;
+        {
+            const WatchScope watch(&deeds);
+            training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, {}, setup.next_group());
+        }
+        EXPECT_EQ(deeds.seen[CastClass::low], std::set<Dtype>{low}) << level;
+        EXPECT_EQ(deeds.seen[CastClass::fp32], std::set<Dtype>{Dtype::f32}) << level;
+        EXPECT_NE(announce_precision(setup)[1].find(says), std::string::npos) << announce_precision(setup)[1];
+    }
+}
+
+TEST(Trainer, SkipsStepsWithABadLossAndLogsTheReason) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.precision = "16-mixed";
+    config.trainer.max_epochs = 1;
+    config.trainer.limit_val_batches = BatchCount::of(0);
+    config.optimizer.name = "adamw";
+    config.optimizer.weight_decay = 0.1;
+    Trainer trainer(config);
+    Poisoned& model = poison(trainer.setup());
+    struct Poisoner : Stopper {
+        explicit Poisoner(Poisoned& p) : model(p) {}
+        void ticked(const Progress& progress, std::int64_t) override { model.set(progress.step == 4); }
+        Poisoned& model;
+    } observer(model);
+    const RunSummary summary = trainer.run(observer);
+    EXPECT_EQ(summary.status, "finished");
+    EXPECT_EQ(summary.skipped, 1);
+    EXPECT_FALSE(summary.all_finite);
+    EXPECT_EQ(summary.final_scale, config.scaler.init_scale / 2);
+    const std::vector<nlohmann::json> reasons = lines_with(summary.folder, "skip_reason");
+    ASSERT_EQ(reasons.size(), 1u);
+    EXPECT_EQ(reasons[0].at("step"), 5);
+    EXPECT_EQ(reasons[0].at("skip_reason"), "its loss was NaN, though its gradients were finite");
+}
+
+TEST(Trainer, DoesNotValidateWhereThereIsNothingToValidateOn) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.val_check_interval = BatchCount::of(3);
+    config.trainer.limit_val_batches = BatchCount::of(0);
+    struct : Stopper {
+        void validated(const ValidationMetrics&) override { ++validations; }
+        int validations = 0;
+    } observer;
+    const RunSummary summary = train(config, observer);
+    EXPECT_EQ(summary.status, "finished");
+    EXPECT_FALSE(summary.validated);
+    EXPECT_EQ(observer.validations, 0);
+    EXPECT_TRUE(lines_with(summary.folder, "val_loss").empty());
+    EXPECT_EQ(file_bytes(summary.folder / "summary.json").find("val_"), std::string::npos);
+    config.trainer.max_epochs = 3;
+    EXPECT_EQ(train(config, summary.folder).status, "finished") << "and it can be resumed";
+}
+
+// Weights of 16 bits alone to FP32 ones: groups, rates, frozen parameters and missed steps come along.
+TEST(Setup, KeepsEveryParameterGroupWhenThePrecisionChanges) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.precision = "bf16-true";
+    invar::Setup setup(config);
+    const std::vector<Parameter*> all = setup.model->parameters();
+    ASSERT_EQ(all.size(), 4u);
+    OptimizerSpec fast, slow;
+    fast.lr = 0.1f, slow.lr = 0.01f, slow.weight_decay = 0.5f;
+    setup.optimizer = std::make_unique<Optimizer>(
+        std::vector<ParameterGroup>{{{all[2], all[3]}, fast}, {{all[0]}, slow}}, StoreOptions{Dtype::bf16, {}});
+    all[2]->value.set_requires_grad(false);
+    setup.train_data->start_epoch(0);
+    training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, {}, setup.next_group());
+    setup.set_precision(Precision::parse("32-true"));
+    ASSERT_EQ(setup.optimizer->groups().size(), 2u);
+    EXPECT_EQ(setup.optimizer->groups()[0], fast);
+    EXPECT_EQ(setup.optimizer->groups()[1], slow);
+    EXPECT_EQ(setup.optimizer->store().parameters(), (std::vector<Parameter*>{all[2], all[3], all[0]}));
+    EXPECT_EQ(setup.optimizer->store().missed_steps(), (std::vector<std::int64_t>{1, 0, 0}));
+    EXPECT_FALSE(all[2]->value.requires_grad());
+    EXPECT_TRUE(all[3]->value.requires_grad());
+    EXPECT_EQ(all[0]->value.dtype(), Dtype::f32);
+}
+
+}  // namespace
+}  // namespace invar
