@@ -79,7 +79,7 @@ TEST_F(SpecialFiles, SoAreDevicesSocketsAndFolders) {
 
 TEST_F(SpecialFiles, APipeOfTheShellMayHoldLogsAndConfigurations) {
     write("a.csv", "step,val_loss\n1,0.50\n2,0.41\n");
-    write("b.csv", "step,val_loss\n1,0.50\n2,0.41\n");
+    write("b.csv", "step,val_loss\n1,0.51\n2,0.41\n");
     const Result piped = shell("invar compare <(cat a.csv) <(cat b.csv) --metric val_loss");
     const Result plain = shell("invar compare a.csv b.csv --metric val_loss");
     EXPECT_EQ(piped.code, plain.code) << piped.err;
@@ -98,7 +98,8 @@ TEST_F(SpecialFiles, MetricsThatAreNotNumbersAreToldByFileLineAndKey) {
     refuses("train --resume runs/run trainer.max_epochs=2", 1,
             {"metrics.jsonl:12", "\"step\" is \"x\"", "expected a whole number"});
     write("bad.jsonl", "{\"step\":1,\"val_loss\":0.5}\n{\"step\":2,\"val_loss\":\"high\"}\n");
-    refuses("compare bad.jsonl bad.jsonl --metric val_loss", 2, {"bad.jsonl line 2", "val_loss", "not a number"});
+    write("good.jsonl", "{\"step\":1,\"val_loss\":0.5}\n{\"step\":2,\"val_loss\":0.4}\n");
+    refuses("compare bad.jsonl good.jsonl --metric val_loss", 2, {"bad.jsonl line 2", "val_loss", "not a number"});
 }
 
 TEST_F(SpecialFiles, BrokenYamlIsToldByPlaceAndWhatWasExpected) {
@@ -121,7 +122,7 @@ TEST_F(SpecialFiles, WhatSteersATerminalIsShownInstead) {
     const std::string log =
         "{\"step\":1,\"val_\\u001b[2J\\u202eloss\":0.5}\n{\"step\":2,\"val_\\u001b[2J\\u202eloss\":0.4}\n";
     write("log.jsonl", log);
-    write("other.jsonl", log + "\n");
+    write("other.jsonl", log + "{\"step\":2,\"other\":0.4}\n");
     const auto steers = [](const std::string& text) {
         return has(text, "\x1b") || has(text, "\x07") || has(text, "\u202e") || has(text, "\u009b");
     };
