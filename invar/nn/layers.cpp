@@ -33,14 +33,17 @@ FileLayout linear_layout(std::int64_t in, std::int64_t out, const ImageShape& im
 }
 
 // [a, kh, kw, b] in memory, [a, b, kh, kw] in files.
-FileLayout conv_layout(std::int64_t a, std::int64_t kernel, std::int64_t b) {
-    return {{a, kernel, kernel, b}, {0, 3, 1, 2}, {a, b, kernel, kernel}};
+FileLayout conv_layout(std::int64_t a, ops::Pair kernel, std::int64_t b) {
+    return {{a, kernel.height, kernel.width, b}, {0, 3, 1, 2}, {a, b, kernel.height, kernel.width}};
 }
 
 // Before a size is divided by the groups.
-ops::Conv2dOptions checked(const ops::Conv2dOptions& options, std::int64_t in, std::int64_t out) {
+ops::Conv2dOptions checked(const ops::Conv2dOptions& options, std::int64_t in, std::int64_t out, ops::Pair kernel) {
     check<UsageError>(options.groups > 0 && in % options.groups == 0 && out % options.groups == 0,
                       "convolution: {} groups do not divide {} inputs and {} outputs", options.groups, in, out);
+    check<UsageError>(in > 0 && out > 0 && kernel.height > 0 && kernel.width > 0,
+                      "convolution: {} inputs, {} outputs and a kernel of ({}, {}) must all be at least 1", in, out,
+                      kernel.height, kernel.width);
     return options;
 }
 
@@ -59,24 +62,28 @@ Tensor Linear::forward(const Tensor& x) {
     return ops::linear(x, weight.value, value_of(bias), activation_);
 }
 
-Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options, bool with_bias)
-    : options_(checked(options, in, out)),
-      weight(add_parameter(
-          "weight", uniform_within({out, kernel, kernel, in / options.groups}, in / options.groups * kernel * kernel),
-          conv_layout(out, kernel, in / options.groups))) {
-    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel * kernel));
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options, bool with_bias)
+    : options_(checked(options, in, out, kernel)),
+      weight(add_parameter("weight",
+                           uniform_within({out, kernel.height, kernel.width, in / options.groups},
+                                          in / options.groups * kernel.height * kernel.width),
+                           conv_layout(out, kernel, in / options.groups))) {
+    if (with_bias)
+        bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel.height * kernel.width));
 }
 Tensor Conv2d::forward(const Tensor& x) {
     return ops::conv2d(x, weight.value, value_of(bias), options_);
 }
 
-ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options,
+ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options,
                                  bool with_bias)
-    : options_(checked(options, in, out)),
-      weight(add_parameter(
-          "weight", uniform_within({in, kernel, kernel, out / options.groups}, out / options.groups * kernel * kernel),
-          conv_layout(in, kernel, out / options.groups))) {
-    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, out / options.groups * kernel * kernel));
+    : options_(checked(options, in, out, kernel)),
+      weight(add_parameter("weight",
+                           uniform_within({in, kernel.height, kernel.width, out / options.groups},
+                                          out / options.groups * kernel.height * kernel.width),
+                           conv_layout(in, kernel, out / options.groups))) {
+    if (with_bias)
+        bias = &add_parameter("bias", uniform_within({out}, out / options.groups * kernel.height * kernel.width));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {
     return ops::conv_transpose2d(x, weight.value, value_of(bias), options_);
@@ -135,7 +142,7 @@ Tensor Gelu::forward(const Tensor& x) {
     return ops::gelu(x, tanh_form_);
 }
 Tensor MaxPool2d::forward(const Tensor& x) {
-    return ops::max_pool2d(x, {.kernel = {int(kernel_), int(kernel_)}});
+    return ops::max_pool2d(x, {.kernel = kernel_});
 }
 Tensor Flatten::forward(const Tensor& x) {
     return ops::flatten(x, 1);

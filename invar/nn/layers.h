@@ -25,7 +25,7 @@ class Linear : public Module {
 
 class Conv2d : public Module {
   public:
-    Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {}, bool bias = true);
+    Conv2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options = {}, bool bias = true);
     Tensor forward(const Tensor& x) override;
 
   private:
@@ -38,7 +38,7 @@ class Conv2d : public Module {
 
 class ConvTranspose2d : public Module {
   public:
-    ConvTranspose2d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv2dOptions options = {},
+    ConvTranspose2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options = {},
                     bool bias = true);
     Tensor forward(const Tensor& x) override;
 
@@ -121,11 +121,11 @@ class Gelu : public Module {
 
 class MaxPool2d : public Module {
   public:
-    explicit MaxPool2d(std::int64_t kernel) : kernel_(kernel) {}
+    explicit MaxPool2d(ops::Pair kernel) : kernel_(kernel) {}
     Tensor forward(const Tensor& x) override;
 
   private:
-    std::int64_t kernel_;
+    ops::Pair kernel_;
 };
 
 class Flatten : public Module {

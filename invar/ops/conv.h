@@ -1,21 +1,18 @@
 // Convolutions over images [batch, height, width, channels].
 #pragma once
 
-#include <array>
-
 #include "invar/core/tensor.h"
 #include "invar/kernels/specs.h"
+#include "invar/ops/pair.h"
 
 namespace invar::ops {
 
-using Pair = std::array<int, 2>;  // height, width
-
 struct Conv2dOptions {
-    Pair stride{1, 1};
-    Pair padding{0, 0};
-    Pair dilation{1, 1};
+    Pair stride = 1;
+    Pair padding = 0;
+    Pair dilation = 1;
     int groups = 1;
-    Pair output_padding{0, 0};  // of the transposed form: rows and columns added at the far edges of the result
+    Pair output_padding = 0;  // of the transposed form: rows and columns added at the far edges of the result
     Activation activation = Activation::none;  // of conv2d: relu may be applied in the same pass
 };
 

@@ -2,14 +2,15 @@
 #pragma once
 
 #include "invar/core/tensor.h"
-#include "invar/ops/conv.h"
+#include "invar/kernels/specs.h"
+#include "invar/ops/pair.h"
 
 namespace invar::ops {
 
 struct Pool2dOptions {
-    Pair kernel{2, 2};
-    Pair stride{0, 0};  // 0: the kernel's size
-    Pair padding{0, 0};
+    Pair kernel = 2;
+    Pair stride = 0;  // 0: the kernel's size
+    Pair padding = 0;
     Activation activation = Activation::none;  // of max_pool2d: relu costs nothing in the same pass
 };
 

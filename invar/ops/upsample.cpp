@@ -47,7 +47,7 @@ Tensor upsample(const Tensor& x, double factor, Interpolation mode, bool align_c
     const auto scaled = [&](int dim) {
         const double size = std::floor(double(x.size(dim)) * factor);
         if (size > 1 << 30) fail("upsample: factor {} makes {} too large", factor, x.shape().str());
-        return int(size);
+        return std::int64_t(size);
     };
     return upsample(x, Pair{scaled(1), scaled(2)}, mode, align_corners);
 }

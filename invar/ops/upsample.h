@@ -2,7 +2,7 @@
 #pragma once
 
 #include "invar/core/tensor.h"
-#include "invar/ops/conv.h"
+#include "invar/ops/pair.h"
 
 namespace invar::ops {
 

@@ -76,6 +76,10 @@ TEST(Layers, GiveTheShapesOfPyTorch) {
     EXPECT_EQ(Conv2d(4, 6, 3, {.stride = {2, 2}, .padding = {1, 1}})(image).shape(), (Shape{2, 5, 5, 6}));
     EXPECT_EQ(ConvTranspose2d(4, 6, 2, {.stride = {2, 2}})(image).shape(), (Shape{2, 18, 18, 6}));
     EXPECT_EQ(MaxPool2d(2)(image).shape(), (Shape{2, 4, 4, 4}));
+    EXPECT_EQ(Conv2d(4, 6, 3, {.stride = 2, .padding = 1})(image).shape(), (Shape{2, 5, 5, 6}));
+    EXPECT_EQ(Conv2d(4, 6, {3, 1})(image).shape(), (Shape{2, 7, 9, 6}));
+    EXPECT_EQ(ConvTranspose2d(4, 6, {3, 1}, {.stride = 2, .output_padding = 1})(image).shape(), (Shape{2, 20, 18, 6}));
+    EXPECT_EQ(MaxPool2d({3, 1})(image).shape(), (Shape{2, 3, 9, 4}));
     EXPECT_EQ(Flatten()(image).shape(), (Shape{2, 324}));
     EXPECT_EQ(GroupNorm(2, 4)(image).shape(), image.shape());
     EXPECT_EQ(Linear(4, 3, false)(image).shape(), (Shape{2, 9, 9, 3}));
@@ -85,6 +89,8 @@ TEST(Layers, GiveTheShapesOfPyTorch) {
 TEST(Layers, RefuseSizesThatCannotBe) {
     EXPECT_ERROR(Conv2d(4, 6, 3, {.groups = 0}), UsageError, "groups");
     EXPECT_ERROR(Conv2d(4, 6, 3, {.groups = 3}), UsageError, "groups");
+    EXPECT_ERROR(Conv2d(0, 6, 3), UsageError, "0 inputs, 6 outputs");
+    EXPECT_ERROR(ConvTranspose2d(4, 6, {3, 0}), UsageError, "kernel of (3, 0)");
     EXPECT_ERROR(ConvTranspose2d(4, 6, 3, {.groups = 4}), UsageError, "groups");
     EXPECT_ERROR(Linear(10, 2, true, ImageShape{2, 2, 2}), UsageError, "2x2x2");
     EXPECT_ERROR(Linear(-1, 2), Error, "-1");
