@@ -74,6 +74,12 @@ decltype(auto) dispatch(Dtype dtype, F&& f) {
     return f(TypeTag<std::uint8_t>{});
 }
 
+// How a bool is stored: anything but zero is true, NaN and 0.5 too.
+template <class T>
+INVAR_HD constexpr std::uint8_t as_boolean(T value) {
+    return value != T(0) ? 1 : 0;
+}
+
 // What users and other frameworks write for a dtype ("float16", "half", "F16", ...). Throws UsageError.
 Dtype parse_dtype(std::string_view text);
 

@@ -88,9 +88,9 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Dtype dtyp
     dispatch(dtype, [&](auto tag) {
         using To = typename decltype(tag)::type;
         To* out = static_cast<To*>(result.raw());
-        const bool truth = dtype == Dtype::boolean;  // anything but zero is true
+        const bool truth = dtype == Dtype::boolean;
         for (std::size_t i = 0; i < values.size(); ++i)
-            out[i] = convert_value<To>(truth ? T(values[i] != T(0)) : values[i]);
+            out[i] = convert_value<To>(truth ? T(as_boolean(values[i])) : values[i]);
     });
     return result;
 }

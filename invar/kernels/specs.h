@@ -37,6 +37,12 @@ struct ConvSpec {
     std::int64_t groups;
     Activation activation = Activation::none;  // none or relu
     bool operator==(const ConvSpec&) const = default;
+
+    // How far the windows reach from the first one's start, padding included.
+    std::int64_t reach_h() const { return (out_h - 1) * stride_h + (k_h - 1) * dilation_h + 1; }
+    std::int64_t reach_w() const { return (out_w - 1) * stride_w + (k_w - 1) * dilation_w + 1; }
+    // False where there is nothing to multiply: no images, or windows that lie in the padding alone.
+    bool has_products() const { return batch > 0 && reach_h() > pad_h && reach_w() > pad_w; }
 };
 
 inline ConvSpec without_activation(ConvSpec spec) {
@@ -99,6 +105,9 @@ struct UpsampleSpec {
     std::int64_t out_h, out_w;
     bool bilinear;
     bool align_corners;
+    // Inputs from one output to the next where a factor was given; 0: as the sizes have it. Corners that are aligned
+    // decide by themselves.
+    double given_step = 0;
 
     // Where output position i reads from: two neighbours and the weight of the second.
     struct Tap {
@@ -111,17 +120,27 @@ struct UpsampleSpec {
   private:
     INVAR_HD Tap tap(std::int64_t i, std::int64_t in, std::int64_t out) const {
         if (!bilinear) {
-            const std::int64_t from = i * in / out;
+            const std::int64_t place = given_step > 0 ? std::int64_t(double(i) * given_step) : i * in / out;
+            const std::int64_t from = place < in ? place : in - 1;
             return {from, from, 0.0};
         }
-        double at = align_corners ? (out > 1 ? double(i) * double(in - 1) / double(out - 1) : 0.0)
-                                  : (double(i) + 0.5) * double(in) / double(out) - 0.5;
+        double at = align_corners    ? (out > 1 ? double(i) * double(in - 1) / double(out - 1) : 0.0)
+                    : given_step > 0 ? (double(i) + 0.5) * given_step - 0.5
+                                     : (double(i) + 0.5) * double(in) / double(out) - 0.5;
         if (at < 0) at = 0;
         const std::int64_t first = std::int64_t(at) < in - 1 ? std::int64_t(at) : in - 1;
         const std::int64_t second = first + 1 < in ? first + 1 : first;
         return {first, second, at - double(first)};
     }
 };
+
+// A variance as statistics of type C keep it. One that overflows them is NaN: the inverse of infinity, 0, would make
+// zeros of what it normalises, and nobody would see it.
+template <class C>
+INVAR_HD double variance_in(double value) {
+    const C kept = C(value);
+    return kept - kept == C(0) ? value : double(kept - kept);
+}
 
 struct CrossEntropySpec {
     std::int64_t rows, classes;

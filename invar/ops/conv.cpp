@@ -27,6 +27,11 @@ Context::Slot weight_slot(Context& ctx, std::size_t i, const Shape& shape, const
     return ctx.needs(i) ? ctx.slot(i, shape, sum_dtype(like.dtype()), like.device()) : Context::Slot{};
 }
 
+// The gradients of parameters that took no part: zero, or what has been added up so far.
+void zero_unless_added(const Context::Slot& slot, bool accumulate) {
+    if (slot.tensor && !accumulate) kernels_for(slot.tensor.device()).fill(slot.view(), 0);
+}
+
 void count_gradients(const Context& ctx, const ConvSpec& spec) {
     for (const std::size_t i : {0, 1})
         if (ctx.needs(i)) count_convolution(spec);
@@ -42,7 +47,7 @@ struct Conv2d {
         count_convolution(spec);
         const Tensor x = dense(in[0]), w = dense(in[1]), bias = in[2] ? dense(in[2]) : in[2];
         Tensor y = Tensor::empty(output_shape(spec), x.dtype(), x.device());
-        kernels_for(x.device()).conv_forward(spec, x.view(), w.view(), view_of(bias), y.view());
+        if (spec.batch > 0) kernels_for(x.device()).conv_forward(spec, x.view(), w.view(), view_of(bias), y.view());
         ctx.save(x), ctx.save(w);
         if (spec.activation != Activation::none) ctx.save(y);
         return y;
@@ -55,9 +60,13 @@ struct Conv2d {
         if (ctx.needs(0)) gx = Tensor::empty_like(x);
         Context::Slot gw = weight_slot(ctx, 1, w.shape(), w), gb = weight_slot(ctx, 2, {spec.out_c}, w);
         const bool accumulate = share_accumulation(gw, gb);
-        Kernels& kernels = kernels_for(g.device());
-        kernels.conv_backward(spec, x.view(), w.view(), g.view(), view_of(gx), gw.view(), gb.view(), accumulate,
-                              view_of(y));
+        if (spec.batch > 0) {
+            Kernels& kernels = kernels_for(g.device());
+            kernels.conv_backward(spec, x.view(), w.view(), g.view(), view_of(gx), gw.view(), gb.view(), accumulate,
+                                  view_of(y));
+        } else {
+            zero_unless_added(gw, accumulate), zero_unless_added(gb, accumulate);
+        }
         return {gx, gw.result(), gb.result()};
     }
 };
@@ -74,7 +83,10 @@ struct ConvTranspose2d {
         const Tensor x = dense(in[0]), w = dense(in[1]);
         Kernels& kernels = kernels_for(x.device());
         Tensor y = Tensor::empty(input_shape(spec), x.dtype(), x.device());
-        kernels.conv_backward(spec, View{}, w.view(), x.view(), y.view(), View{}, View{}, false);
+        if (spec.has_products())
+            kernels.conv_backward(spec, View{}, w.view(), x.view(), y.view(), View{}, View{}, false);
+        else
+            kernels.fill(y.view(), 0);
         if (in[2]) kernels.binary(BinaryOp::Add, y.view(), expanded(in[2], y.shape()).view(), y.view(), {});
         ctx.save(x), ctx.save(w);
         return y;
@@ -86,11 +98,17 @@ struct ConvTranspose2d {
         Tensors grads(3);
         if (ctx.needs(0)) {
             grads[0] = Tensor::empty_like(x);
-            kernels.conv_forward(spec, g.view(), w.view(), View{}, grads[0].view());
+            if (spec.has_products())
+                kernels.conv_forward(spec, g.view(), w.view(), View{}, grads[0].view());
+            else
+                kernels.fill(grads[0].view(), 0);
         }
         if (ctx.needs(1)) {
             const Context::Slot gw = weight_slot(ctx, 1, w.shape(), w);
-            kernels.conv_backward(spec, g.view(), w.view(), x.view(), View{}, gw.view(), View{}, gw.accumulate);
+            if (spec.has_products())
+                kernels.conv_backward(spec, g.view(), w.view(), x.view(), View{}, gw.view(), View{}, gw.accumulate);
+            else
+                zero_unless_added(gw, gw.accumulate);
             grads[1] = gw.result();
         }
         if (ctx.needs(2)) {
@@ -105,11 +123,17 @@ struct ConvTranspose2d {
 void check_arguments(const char* op, const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
     if (x.rank() != 4) fail("{}: the input must be [batch, height, width, channels], not {}", op, x.shape().str());
     if (w.rank() != 4) fail("{}: the weight must have 4 dimensions, not {}", op, w.shape().str());
+    // As in PyTorch, a batch may be empty, and nothing else.
+    if (w.numel() == 0) fail("{}: the sizes of the weight {} must all be at least 1", op, w.shape().str());
+    if (x.size(1) * x.size(2) == 0) fail("{}: the images of {} hold no pixel", op, x.shape().str());
     for (int i = 0; i < 2; ++i) {
         const bool good = o.stride[i] > 0 && o.dilation[i] > 0 && o.padding[i] >= 0 && o.output_padding[i] >= 0;
         if (!good || o.groups < 1)
-            fail("{}: stride ({}, {}), dilation ({}, {}) and groups {} must be at least 1, padding ({}, {}) at least 0",
-                 op, o.stride[0], o.stride[1], o.dilation[0], o.dilation[1], o.groups, o.padding[0], o.padding[1]);
+            fail(
+                "{}: stride ({}, {}), dilation ({}, {}) and groups {} must be at least 1, padding ({}, {}) and output "
+                "padding ({}, {}) at least 0",
+                op, o.stride[0], o.stride[1], o.dilation[0], o.dilation[1], o.groups, o.padding[0], o.padding[1],
+                o.output_padding[0], o.output_padding[1]);
     }
 }
 
@@ -172,9 +196,8 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, co
         if (options.output_padding[i] >= std::max(options.stride[i], options.dilation[i]))
             fail("conv_transpose2d: output padding {} must be smaller than stride {} or dilation {}",
                  options.output_padding[i], options.stride[i], options.dilation[i]);
-    const auto in = [](std::int64_t out, std::int64_t k, int stride, int pad, int dilation, int extra) {
-        return (out - 1) * stride - 2 * pad + dilation * (k - 1) + 1 + extra;
-    };
+    const auto in = [](std::int64_t out, std::int64_t k, std::int64_t stride, std::int64_t pad, std::int64_t dilation,
+                       std::int64_t extra) { return (out - 1) * stride - 2 * pad + dilation * (k - 1) + 1 + extra; };
     const auto& o = options;
     spec.in_h = in(spec.out_h, spec.k_h, o.stride[0], o.padding[0], o.dilation[0], o.output_padding[0]);
     spec.in_w = in(spec.out_w, spec.k_w, o.stride[1], o.padding[1], o.dilation[1], o.output_padding[1]);

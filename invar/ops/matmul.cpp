@@ -169,9 +169,10 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     const Tensor left = row ? unsqueeze(a, 0) : a, right = column ? unsqueeze(b, 1) : b;
     if (left.rank() > 2 && right.rank() == 2) {  // one large product instead of a batch of small ones
         Shape shape = left.shape();
+        shape[-1] = 1;
+        const std::int64_t rows = shape.numel();
         shape[-1] = right.size(-1);
-        const Tensor y = apply(
-            Matmul{}, {reshape(left, {left.numel() / std::max<std::int64_t>(left.size(-1), 1), left.size(-1)}), right});
+        const Tensor y = apply(Matmul{}, {reshape(left, {rows, left.size(-1)}), right});
         const Tensor whole = reshape(y, shape);
         return column ? squeeze(whole, -1) : whole;
     }

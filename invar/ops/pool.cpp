@@ -58,6 +58,9 @@ PoolSpec image_spec(const char* op, const Tensor& x) {
     if (x.rank() != 4) fail("{}: the input must be [batch, height, width, channels], not {}", op, x.shape().str());
     if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
     PoolSpec spec{};
+    // As in PyTorch, a batch may be empty, and nothing else.
+    if (x.size(1) * x.size(2) * x.size(3) == 0)
+        fail("{}: the images of {} hold no pixel, or pixels without channels", op, x.shape().str());
     spec.batch = x.size(0), spec.in_h = x.size(1), spec.in_w = x.size(2), spec.channels = x.size(3);
     return spec;
 }

@@ -1,6 +1,10 @@
 #include "invar/kernels/cpu/onednn.h"
 
+#include <fmt/format.h>
+
+#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 #include <unordered_map>
 
 #include "invar/core/error.h"
@@ -68,10 +72,17 @@ typename Primitive::primitive_desc describe_backward(const Hint& hint, const dnn
 struct ConvLayout {
     memory::desc x, y, w_user, w_any, bias;
     Dims strides, dilation, pad_low, pad_high;
+    bool whole;  // all of the input takes part
 
     ConvLayout(const ConvSpec& s, Dtype dtype, Dtype weight_dtype) {
         const auto type = type_of(dtype), weight = type_of(weight_dtype);
-        x = memory::desc({s.batch, s.in_c, s.in_h, s.in_w}, type, Tag::nhwc);
+        // oneDNN takes windows that leave less than a stride of the input unused, at its end; a larger rest, the
+        // output padding of a transposed convolution, is left out.
+        const std::int64_t used_h = s.reach_h() - s.pad_h + s.stride_h < s.in_h ? s.reach_h() - s.pad_h : s.in_h;
+        const std::int64_t used_w = s.reach_w() - s.pad_w + s.stride_w < s.in_w ? s.reach_w() - s.pad_w : s.in_w;
+        whole = used_h == s.in_h && used_w == s.in_w;
+        x = memory::desc({s.batch, s.in_c, used_h, used_w}, type,
+                         Dims{s.in_h * s.in_w * s.in_c, 1, s.in_w * s.in_c, s.in_c});
         y = memory::desc({s.batch, s.out_c, s.out_h, s.out_w}, type, Tag::nhwc);
         if (s.groups == 1) {
             const Dims dims{s.out_c, s.in_c, s.k_h, s.k_w};
@@ -87,11 +98,7 @@ struct ConvLayout {
         dilation = {s.dilation_h - 1, s.dilation_w - 1};
         pad_low = {s.pad_h, s.pad_w};
         // Whatever the last window reaches beyond the input; negative where the input's end is not used.
-        pad_high = {reach(s.out_h, s.stride_h, s.k_h, s.dilation_h) - s.in_h - s.pad_h,
-                    reach(s.out_w, s.stride_w, s.k_w, s.dilation_w) - s.in_w - s.pad_w};
-    }
-    static std::int64_t reach(std::int64_t out, std::int64_t stride, std::int64_t k, std::int64_t dilation) {
-        return (out - 1) * stride + (k - 1) * dilation + 1;
+        pad_high = {s.reach_h() - used_h - s.pad_h, s.reach_w() - used_w - s.pad_w};
     }
 };
 
@@ -175,6 +182,16 @@ void reorder(const memory& from, const memory& to) {
     dnnl::reorder(source, sink).execute(stream(), source, sink);
 }
 
+// The one place where what oneDNN throws becomes our error; what it would not do is named.
+[[noreturn]] void refused(const dnnl::error& e, const std::string& what) {
+    fail("oneDNN refused {}: {} (status {})", what, e.what(), int(e.status));
+}
+[[noreturn]] void refused(const dnnl::error& e, const ConvSpec& s) {
+    refused(e,
+            fmt::format("a convolution of [{}, {}, {}, {}] to [{}, {}, {}, {}] by windows of ({}, {}) in {} groups",
+                        s.batch, s.in_h, s.in_w, s.in_c, s.batch, s.out_h, s.out_w, s.out_c, s.k_h, s.k_w, s.groups));
+}
+
 }  // namespace
 
 bool native(Dtype dtype) {
@@ -199,7 +216,7 @@ void sgemm(const Product& p) {
           int(status));
 }
 
-void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) {
+void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) try {
     const auto desc = [](const View& v) {
         return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype),
                             Dims{v.stride[0], v.stride[1], v.stride[2]});
@@ -221,9 +238,12 @@ void matmul(const View& a, const View& b, const View& bias, const View& out, boo
     if (bias) arguments.emplace(DNNL_ARG_BIAS, at(row, bias.data));
     dnnl::matmul(primitive_desc).execute(stream(), arguments);
     stream().wait();
+} catch (const dnnl::error& e) {
+    refused(e, fmt::format("a product of {} matrices [{}, {}] and [{}, {}]", a.size[0], a.size[1], a.size[2], b.size[1],
+                           b.size[2]));
 }
 
-void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* w, const float* bias, void* y) {
+void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* w, const float* bias, void* y) try {
     const ConvLayout l(spec, dtype, dtype);
     const ConvPrimitive& c = conv(spec, dtype, bias ? Pass::forward_bias : Pass::forward);
     Workspace weights(c.weights), scratch(c.scratch);
@@ -235,10 +255,14 @@ void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* 
     if (bias) arguments.emplace(DNNL_ARG_BIAS, at(l.bias, bias));
     c.primitive.execute(stream(), arguments);
     stream().wait();
+} catch (const dnnl::error& e) {
+    refused(e, spec);
 }
 
-void conv_backward_data(const ConvSpec& spec, Dtype dtype, const void* gy, const void* w, void* gx) {
+void conv_backward_data(const ConvSpec& spec, Dtype dtype, const void* gy, const void* w, void* gx) try {
     const ConvLayout l(spec, dtype, dtype);
+    if (!l.whole)  // what no window reaches
+        std::memset(gx, 0, std::size_t(spec.batch * spec.in_h * spec.in_w * spec.in_c) * size_of(dtype));
     const ConvPrimitive& c = conv(spec, dtype, Pass::backward_data);
     Workspace weights(c.weights), scratch(c.scratch);
     reorder(at(l.w_user, w), weights.mem);
@@ -247,9 +271,11 @@ void conv_backward_data(const ConvSpec& spec, Dtype dtype, const void* gy, const
                                    {DNNL_ARG_DIFF_SRC, at(l.x, gx)},
                                    {DNNL_ARG_SCRATCHPAD, scratch.mem}});
     stream().wait();
+} catch (const dnnl::error& e) {
+    refused(e, spec);
 }
 
-void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, const void* gy, float* gw, float* gb) {
+void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, const void* gy, float* gw, float* gb) try {
     const ConvLayout l(spec, dtype, Dtype::f32);
     const ConvPrimitive& c = conv(spec, dtype, gb ? Pass::backward_weights_bias : Pass::backward_weights);
     Workspace weights(c.weights), scratch(c.scratch);
@@ -262,6 +288,8 @@ void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, con
     stream().wait();
     reorder(weights.mem, at(l.w_user, gw));
     stream().wait();
+} catch (const dnnl::error& e) {
+    refused(e, spec);
 }
 
 }  // namespace invar::onednn

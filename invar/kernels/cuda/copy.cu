@@ -177,6 +177,7 @@ void copy(const View& from, const View& to, cudaStream_t stream) {
 void fill(const View& out, double value, cudaStream_t stream) {
     if (out.numel() == 0) return;
     unsigned char pattern[16];
+    if (out.dtype == Dtype::boolean) value = as_boolean(value);
     dispatch(out.dtype, [&](auto tag) {
         const auto bits = static_cast<typename decltype(tag)::type>(value);
         for (std::size_t at = 0; at < sizeof(pattern); at += sizeof(bits))

@@ -125,6 +125,9 @@ __device__ __noinline__ void store_rare(C v, void* base, Dtype dtype, std::int64
         case Dtype::i32:
             static_cast<std::int32_t*>(base)[i] = std::int32_t(v);
             break;
+        case Dtype::boolean:
+            static_cast<std::uint8_t*>(base)[i] = as_boolean(v);
+            break;
         default:
             static_cast<std::uint8_t*>(base)[i] = std::uint8_t(v);
             break;

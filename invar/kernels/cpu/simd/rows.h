@@ -100,6 +100,10 @@ void store(const C* from, void* to, Dtype dtype, std::int64_t stride, std::int64
         if (from != to) std::memcpy(to, from, std::size_t(n) * sizeof(C));
         return;
     }
+    if (dtype == Dtype::boolean) {
+        for (std::int64_t i = 0; i < n; ++i) static_cast<std::uint8_t*>(to)[i * stride] = as_boolean(from[i]);
+        return;
+    }
     dispatch(dtype, [&](auto tag) { store_as<C>(from, static_cast<typename decltype(tag)::type*>(to), stride, n); });
 }
 
