@@ -107,12 +107,14 @@ class Kernels {
                      const View& index) = 0;  // either output may be absent
     virtual void softmax(const Span3& span, const View& x, const View& y, bool log) = 0;
     virtual void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) = 0;
-    // Negative log-likelihood a row: losses f32 or f64 [rows]; lse, the rows' log-sum-exp, is saved for backward.
+    // Negative log-likelihood a row: losses f32 or f64 [rows]. What backward needs of each row, in `kept` [2, rows]:
+    // its largest logit, and the sum of the exponentials of what the others are below it. Their logarithm, log-sum-exp,
+    // would lose the digits of the sum behind those of a large logit.
     virtual void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
-                               const View& lse) = 0;
+                               const View& kept) = 0;
     // glosses: one a row, or one for all; divided by the scalar `count` where that is there.
     virtual void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                        const View& lse, const View& glosses, const View& count,
+                                        const View& kept, const View& glosses, const View& count,
                                         const View& glogits) = 0;
     // The mean of the losses whose target is not `ignore_index`, and how many they are; scalars of the losses' dtype.
     virtual void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,

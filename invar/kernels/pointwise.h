@@ -40,13 +40,22 @@ struct Neg {
     template <class T> static INVAR_HD T backward(T g, T, Scalars) { return -g; }
 };
 
-// a * x + b: every arithmetic with a constant.
+// a * x + b: every arithmetic with a constant but division.
 struct Affine {
     static constexpr const char* kName = "affine";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::nothing;
     template <class T> static INVAR_HD T forward(T x, Scalars s) { return T(s.a) * x + T(s.b); }
     template <class T> static INVAR_HD T backward(T g, T, Scalars s) { return T(s.a) * g; }
+};
+
+// x / a, in one rounding: x times 1 / a would be rounded twice.
+struct DivScalar {
+    static constexpr const char* kName = "div_scalar";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::nothing;
+    template <class T> static INVAR_HD T forward(T x, Scalars s) { return x / T(s.a); }
+    template <class T> static INVAR_HD T backward(T g, T, Scalars s) { return g / T(s.a); }
 };
 
 struct Exp {
@@ -145,7 +154,8 @@ struct GeluTanh {
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
         const T s = logistic(twice_inner(x));
         const T slope = T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x);
-        return g * (s + x * s * (T(1) - s) * slope);
+        const T bend = x * s * (T(1) - s);  // 0 where the curve is straight, and where the slope may have overflowed
+        return g * (bend == T(0) ? s : s + bend * slope);
     }
 };
 
@@ -179,12 +189,15 @@ struct Abs {
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return x > T(0) ? g : x < T(0) ? -g : g * x; }
 };
 
-// Bounds x to [a, b]; NaN passes through.
+// Bounds x to [a, b], to b alone where the bounds cross, as in PyTorch; NaN passes through.
 struct Clamp {
     static constexpr const char* kName = "clamp";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars s) { return x < T(s.a) ? T(s.a) : x > T(s.b) ? T(s.b) : x; }
+    template <class T> static INVAR_HD T forward(T x, Scalars s) {
+        const T raised = x < T(s.a) ? T(s.a) : x;
+        return raised > T(s.b) ? T(s.b) : raised;
+    }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars s) { return x < T(s.a) || x > T(s.b) ? T(0) : g; }
 };
 
@@ -223,7 +236,7 @@ struct Div {
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a / b; }
     template <class T> static INVAR_HD T backward_a(T g, T, T b, Scalars) { return g / b; }
-    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return -g * a / (b * b); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return -g * ((a / b) / b); }  // b * b may leave the range
 };
 
 struct Pow {
@@ -298,33 +311,35 @@ struct BceWithLogits {
     static constexpr const char* kName = "bce_with_logits";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
+    // x (1 - y) and not x - x y, whose terms cancel for a large x and a y near 1.
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
-        return (x > T(0) ? x : T(0)) - x * y + log1p(exp(-fabs(x)));
+        return (x > T(0) ? x * (T(1) - y) : -x * y) + log1p(exp(-fabs(x)));
     }
     template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) { return g * (logistic(x) - y); }
     template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return -g * x; }
 };
 
-// On probabilities. Refused under autocast: its gradient, up to 1/x, leaves FP16's range; the logits form does not.
+// On probabilities; NaN, in value and gradient, for what lies outside [0, 1]: to refuse it, as PyTorch does, the host
+// would have to wait for the values. Refused under autocast: its gradient, up to 1/x, leaves FP16's range; the logits form does not.
 struct Bce {
     static constexpr const char* kName = "bce";
     static constexpr CastClass kCast = CastClass::refuse;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T clipped_log(T x) { const T l = log(x); return l < T(-100) ? T(-100) : l; }
+    template <class T> static INVAR_HD T clipped(T logarithm) { return logarithm < T(-100) ? T(-100) : logarithm; }
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
-        return -(y * clipped_log(x) + (T(1) - y) * clipped_log(T(1) - x));
+        return -(y * clipped(log(x)) + (T(1) - y) * clipped(log1p(-x)));
     }
     template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) {
         const T variance = x * (T(1) - x);
-        return g * (x - y) / (variance < T(1e-12) ? T(1e-12) : variance);
+        return g * (x - y) / (variance < T(0) ? T(NAN) : variance < T(1e-12) ? T(1e-12) : variance);
     }
-    template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return g * (clipped_log(T(1) - x) - clipped_log(x)); }
+    template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return g * (clipped(log1p(-x)) - clipped(log(x))); }
 };
 
 }  // namespace pointwise
 
 #define INVAR_UNARY_OPS(X) \
-    X(Neg) X(Affine) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(PowScalar) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
+    X(Neg) X(Affine) X(DivScalar) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(PowScalar) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
     X(Softplus) X(Abs) X(Clamp)
 
 #define INVAR_BINARY_OPS(X) \

@@ -17,14 +17,19 @@ struct RowLoss {
     ClassLossOptions options;
     Shape rows;  // the targets' shape
 
-    // 1 where the target counts, 0 where it is ignored.
-    Tensor counted(const Tensor& target, Dtype dtype) const {
-        Tensor mask = converted_to(target, dtype);
-        Kernels& kernels = kernels_for(target.device());
-        kernels.unary(UnaryOp::Affine, mask.view(), mask.view(), {1, -double(options.ignore_index)});
-        kernels.unary(UnaryOp::Abs, mask.view(), mask.view(), {});
-        kernels.unary(UnaryOp::Clamp, mask.view(), mask.view(), {0, 1});
-        return mask;
+    // True where the target counts, false where it is ignored.
+    Tensor counted(const Tensor& target) const {
+        const Tensor difference = converted_to(target, Dtype::f64);
+        kernels_for(target.device())
+            .unary(UnaryOp::Affine, difference.view(), difference.view(), {1, -double(options.ignore_index)});
+        return converted_to(difference, Dtype::boolean);
+    }
+    // x where the row counts, else 0, whatever x is there.
+    static Tensor only(const Tensor& counted, const Tensor& x) {
+        Tensor result = Tensor::empty_like(x);
+        const Tensor zero = expanded(filled({}, x.dtype(), x.device(), 0), x.shape());
+        kernels_for(x.device()).where(counted.view(), x.view(), zero.view(), result.view());
+        return result;
     }
     static Tensor total(const Tensor& x) {
         Tensor result = Tensor::empty({}, x.dtype(), x.device());
@@ -68,18 +73,18 @@ struct CrossEntropy {
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor logits = dense(in[0]), target = dense(in[1]);
         Tensor losses = Tensor::empty(target.shape(), sum_dtype(logits.dtype()), logits.device());
-        Tensor lse = Tensor::empty_like(losses);
+        Tensor kept = Tensor::empty({2, losses.numel()}, losses.dtype(), logits.device());
         kernels_for(logits.device())
-            .cross_entropy(spec(logits), logits.view(), target.view(), losses.view(), lse.view());
+            .cross_entropy(spec(logits), logits.view(), target.view(), losses.view(), kept.view());
         Tensor result = loss.reduce(ctx, losses, target);
-        for (const Tensor& kept : {logits, target, lse}) ctx.save(kept);
+        for (const Tensor& saved : {logits, target, kept}) ctx.save(saved);
         return result;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor count = ctx.saved(0), logits = ctx.saved(1), target = ctx.saved(2), lse = ctx.saved(3);
+        const Tensor count = ctx.saved(0), logits = ctx.saved(1), target = ctx.saved(2), kept = ctx.saved(3);
         Tensor gx = Tensor::empty_like(logits);
         kernels_for(g.device())
-            .cross_entropy_backward(spec(logits), logits.view(), target.view(), lse.view(), dense(g).view(),
+            .cross_entropy_backward(spec(logits), logits.view(), target.view(), kept.view(), dense(g).view(),
                                     count ? count.view() : View{}, gx.view());
         return {gx, Tensor{}};
     }
@@ -94,23 +99,20 @@ struct Nll {
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor x = dense(in[0]), target = dense(in[1]);
         Kernels& kernels = kernels_for(x.device());
-        // Ignored rows pick class 0 with weight 0.
-        Tensor mask = loss.counted(target, sum_dtype(x.dtype())), pick = converted_to(target, Dtype::f64);
-        kernels.binary(BinaryOp::Mul, pick.view(), converted_to(mask, Dtype::f64).view(), pick.view(), {});
-        const Tensor index = converted_to(pick, Dtype::i64);
-        Tensor losses = Tensor::empty_like(mask), picked = Tensor::empty_like(mask, x.dtype());
+        const Tensor counted = loss.counted(target), index = RowLoss::only(counted, target);  // ignored: class 0
+        Tensor picked = Tensor::empty_like(target, x.dtype()),
+               losses = Tensor::empty_like(target, sum_dtype(x.dtype()));
         kernels.gather(span_of(from, -1), 1, x.view(), index.view(), picked.view());
-        kernels.unary(UnaryOp::Neg, mask.view(), mask.view(), {});
-        kernels.binary(BinaryOp::Mul, picked.view(), mask.view(), losses.view(), {});
-        Tensor result = loss.reduce(ctx, losses, target);
-        ctx.save(mask), ctx.save(index);
+        kernels.unary(UnaryOp::Neg, picked.view(), losses.view(), {});
+        Tensor result = loss.reduce(ctx, RowLoss::only(counted, losses), target);
+        ctx.save(counted), ctx.save(index);
         return result;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor weight = ctx.saved(1), index = ctx.saved(2);
-        Tensor each = loss.spread(ctx, g), part = Tensor::empty_like(each);
+        const Tensor counted = ctx.saved(1), index = ctx.saved(2);
+        const Tensor each = loss.spread(ctx, g), part = Tensor::empty_like(each);
         Kernels& kernels = kernels_for(g.device());
-        kernels.binary(BinaryOp::Mul, each.view(), weight.view(), part.view(), {});
+        kernels.unary(UnaryOp::Neg, RowLoss::only(counted, each).view(), part.view(), {});
         Tensor gx = filled(from, part.dtype(), g.device(), 0);
         kernels.scatter_add(span_of(from, -1), 1, part.view(), index.view(), gx.view());
         return {gx, Tensor{}};
@@ -130,6 +132,7 @@ RowLoss class_loss(const char* op, const Tensor& x, const Tensor& target, const 
 }
 
 void check_same(const char* op, const Tensor& prediction, const Tensor& target) {
+    if (!is_floating(prediction.dtype())) fail("{}: needs a floating prediction, not {}", op, prediction.str());
     if (prediction.shape() != target.shape())
         fail("{}: prediction {} against target {}; the shapes must be the same", op, prediction.shape().str(),
              target.shape().str());

@@ -9,8 +9,10 @@ enum class Reduction { mean, sum, none };
 
 struct ClassLossOptions {
     Reduction reduction = Reduction::mean;
-    std::int64_t ignore_index = -100;  // rows with this target count neither in the loss nor in the mean
-    double label_smoothing = 0;        // cross_entropy only
+    // Rows with this target count neither in the loss nor in the mean; their gradient is 0, also where no row is left
+    // and the mean is NaN.
+    std::int64_t ignore_index = -100;
+    double label_smoothing = 0;  // cross_entropy only
 };
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options = {});
@@ -22,7 +24,8 @@ Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction reducti
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta = 1,
                       Reduction reduction = Reduction::mean);
 Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction = Reduction::mean);
-// On probabilities; refused under autocast, where bce_with_logits is safe.
+// On probabilities; refused under autocast, where bce_with_logits is safe. A prediction outside [0, 1] gives NaN, loss
+// and gradient, on every device: PyTorch refuses it, but only on the CPU, where looking at the values costs no wait.
 Tensor bce(const Tensor& probabilities, const Tensor& target, Reduction reduction = Reduction::mean);
 
 }  // namespace invar::ops

@@ -143,14 +143,15 @@ struct GroupNorm {
         const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
         Kernels& kernels = kernels_for(x.device());
         const Tensor rows = gathered(x);
-        Tensor hat = Tensor::empty_like(rows), mean = Tensor::empty({rows.size(0)}, sum_dtype(x.dtype()), x.device());
-        Tensor rstd = Tensor::empty_like(mean);
+        Tensor mean = Tensor::empty({rows.size(0)}, sum_dtype(x.dtype()), x.device()), rstd = Tensor::empty_like(mean);
+        // Between the steps values stay in FP32, so that the result is rounded once.
+        Tensor hat = Tensor::empty_like(rows, mean.dtype());
         kernels.layer_norm(rows.view(), {}, {}, hat.view(), mean.view(), rstd.view(), eps);
-        Tensor y = scattered(hat, x);
+        const Tensor y = scattered(hat, x);
         if (gamma) kernels.binary(BinaryOp::Mul, y.view(), expanded(gamma, y.shape()).view(), y.view(), {});
         if (beta) kernels.binary(BinaryOp::Add, y.view(), expanded(beta, y.shape()).view(), y.view(), {});
         for (const Tensor& kept : {rows, gamma, mean, rstd}) ctx.save(kept);
-        return y;
+        return y.dtype() == x.dtype() ? y : converted_to(y, x.dtype());
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         const Tensor rows = ctx.saved(0), gamma = ctx.saved(1), mean = ctx.saved(2), rstd = ctx.saved(3);
@@ -161,7 +162,7 @@ struct GroupNorm {
         const Span3 columns{1, g.numel() / std::max<std::int64_t>(channels, 1), channels};
         if (affine.beta) kernels.sum(columns, g.view(), affine.beta.view(), 1.0, false);
         if (affine.gamma) {  // the normalised values are made again from the statistics
-            Tensor hat = Tensor::empty_like(rows);
+            Tensor hat = Tensor::empty_like(rows, mean.dtype());
             const auto column = [&](const Tensor& t) {
                 return expanded(t.window(0, {t.numel(), 1}), rows.shape()).view();
             };
@@ -175,7 +176,7 @@ struct GroupNorm {
         if (ctx.needs(0)) {
             Tensor scaled = g;
             if (gamma) {
-                scaled = Tensor::empty_like(g);
+                scaled = Tensor::empty_like(g, mean.dtype());
                 kernels.binary(BinaryOp::Mul, g.view(), expanded(gamma, g.shape()).view(), scaled.view(), {});
             }
             Tensor grows = Tensor::empty_like(rows);

@@ -45,7 +45,10 @@ struct Binary {
         const Tensor &a = in[0], &b = in[1];
         a_shape = a.shape(), b_shape = b.shape();
         a_dtype = a.dtype(), b_dtype = b.dtype();
-        Tensor y = Tensor::empty(broadcast(a_shape, b_shape, kName), promote(a_dtype, b_dtype), a.device());
+        Dtype dtype = promote(a_dtype, b_dtype);
+        // As in PyTorch, whole numbers divide to a fraction.
+        if (kOp == BinaryOp::Div && !is_floating(dtype)) dtype = Dtype::f32;
+        Tensor y = Tensor::empty(broadcast(a_shape, b_shape, kName), dtype, a.device());
         kernels_for(a.device())
             .binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
         if constexpr (F::kSavesInputs) ctx.save(a), ctx.save(b);
@@ -134,6 +137,9 @@ Tensor neg(const Tensor& x) {
 Tensor affine(const Tensor& x, double factor, double shift) {
     return INVAR_UNARY(Affine)(x, {factor, shift});
 }
+Tensor div(const Tensor& x, double divisor) {
+    return INVAR_UNARY(DivScalar)(x, {divisor, 0});
+}
 Tensor exp(const Tensor& x) {
     return INVAR_UNARY(Exp)(x);
 }
@@ -171,6 +177,7 @@ Tensor abs(const Tensor& x) {
     return INVAR_UNARY(Abs)(x);
 }
 Tensor clamp(const Tensor& x, double low, double high) {
+    check<UsageError>(low == low && high == high, "clamp: bounds {} and {} must be numbers", low, high);
     return INVAR_UNARY(Clamp)(x, {low, high});
 }
 
@@ -187,6 +194,8 @@ Tensor div(const Tensor& a, const Tensor& b) {
     return INVAR_BINARY(Div)(a, b);
 }
 Tensor pow(const Tensor& a, const Tensor& b) {
+    check(is_floating(a.dtype()) || is_floating(b.dtype()), "pow: needs a floating operand, not {} and {}", a.str(),
+          b.str());
     return INVAR_BINARY(Pow)(a, b);
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {

@@ -7,6 +7,7 @@ namespace invar::ops {
 
 Tensor neg(const Tensor& x);
 Tensor affine(const Tensor& x, double factor, double shift);  // factor * x + shift
+Tensor div(const Tensor& x, double divisor);
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
 Tensor sqrt(const Tensor& x);
@@ -19,12 +20,12 @@ Tensor gelu(const Tensor& x, bool tanh_form = false);
 Tensor silu(const Tensor& x);
 Tensor softplus(const Tensor& x);
 Tensor abs(const Tensor& x);
-Tensor clamp(const Tensor& x, double low, double high);
+Tensor clamp(const Tensor& x, double low, double high);  // `high` everywhere where the bounds cross
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);  // f32 of two whole numbers
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
@@ -66,7 +67,7 @@ inline Tensor operator*(const Tensor& x, double c) {
     return ops::affine(x, c, 0);
 }
 inline Tensor operator/(const Tensor& x, double c) {
-    return ops::affine(x, 1 / c, 0);
+    return ops::div(x, c);
 }
 inline Tensor operator+(double c, const Tensor& x) {
     return ops::affine(x, 1, c);

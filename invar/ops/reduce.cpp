@@ -1,5 +1,7 @@
 #include "invar/ops/reduce.h"
 
+#include <algorithm>
+
 #include "invar/core/error.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/shape.h"
@@ -40,10 +42,9 @@ struct Axes {
     }
 };
 
-// scale * the sum over the taken axes, in f32 (f64), all dimensions kept. Neighbouring axes are summed in one go.
-Tensor sum_over(const Axes& axes, const Tensor& x, double scale) {
+// scale * the sum over the taken axes, in `dtype`, all dimensions kept. Neighbouring axes are summed in one go.
+Tensor sum_over(const Axes& axes, const Tensor& x, double scale, Dtype dtype) {
     Tensor total = dense(x);
-    const Dtype dtype = sum_dtype(x.dtype());
     for (int end = axes.from.rank(); end > 0;) {
         if (!axes.taken[std::size_t(end - 1)]) {
             --end;
@@ -82,12 +83,16 @@ struct Sum {
 
     double scale() const { return kMean ? 1.0 / double(axes.count()) : 1.0; }
     Tensor forward(Context&, const Tensors& in) {
-        return finished(sum_over(axes, in[0], scale()), axes.kept(keepdim), in[0].dtype());
+        return finished(sum_over(axes, in[0], scale(), sum_dtype(in[0].dtype())), axes.kept(keepdim), in[0].dtype());
     }
     Tensors backward(Context&, const Tensor& g) {
         const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), axes.from);
         Tensor gx = Tensor::empty(axes.from, g.dtype(), g.device());
-        kernels_for(g.device()).unary(UnaryOp::Affine, spread.view(), gx.view(), {scale(), 0});
+        Kernels& kernels = kernels_for(g.device());
+        if (kMean)
+            kernels.unary(UnaryOp::DivScalar, spread.view(), gx.view(), {double(axes.count()), 0});
+        else
+            kernels.copy(spread.view(), gx.view());
         return {gx};
     }
 };
@@ -98,15 +103,21 @@ struct Var {
     Axes axes;
     bool unbiased, keepdim;
 
-    double scale() const { return 1.0 / double(axes.count() - (unbiased ? 1 : 0)); }
+    // Of fewer values than it takes there is none: 0 / 0.
+    double scale() const { return 1.0 / double(std::max<std::int64_t>(axes.count() - (unbiased ? 1 : 0), 0)); }
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor& x = in[0];
-        const Tensor mean = sum_over(axes, x, 1.0 / double(axes.count()));
+        Kernels& kernels = kernels_for(x.device());
+        // The mean in f64, and its error taken off again: squares of deviations would hold the square of it.
+        const double share = 1.0 / double(axes.count());
+        const Tensor first = sum_over(axes, x, share, Dtype::f64), mean = Tensor::empty_like(first);
         Tensor squares = Tensor::empty_like(x, sum_dtype(x.dtype()));
-        kernels_for(x.device())
-            .binary(BinaryOp::SquaredError, x.view(), expanded(mean, x.shape()).view(), squares.view(), {});
+        kernels.binary(BinaryOp::Sub, x.view(), expanded(first, x.shape()).view(), squares.view(), {});
+        const Tensor error = sum_over(axes, squares, share, Dtype::f64);
+        kernels.binary(BinaryOp::Add, first.view(), error.view(), mean.view(), {});
+        kernels.binary(BinaryOp::SquaredError, x.view(), expanded(mean, x.shape()).view(), squares.view(), {});
         ctx.save(x), ctx.save(mean);
-        return finished(sum_over(axes, squares, scale()), axes.kept(keepdim), x.dtype());
+        return finished(sum_over(axes, squares, scale(), squares.dtype()), axes.kept(keepdim), x.dtype());
     }
     Tensors backward(Context& ctx, const Tensor& g) {
         const Tensor x = ctx.saved(0), mean = expanded(ctx.saved(1), x.shape());

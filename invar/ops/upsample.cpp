@@ -28,9 +28,7 @@ struct Upsample {
     }
 };
 
-}  // namespace
-
-Tensor upsample(const Tensor& x, Pair out, Interpolation mode, bool align_corners) {
+Tensor resized(const Tensor& x, Pair out, Interpolation mode, bool align_corners, double step) {
     if (x.rank() != 4 || !is_floating(x.dtype()))
         fail("upsample: the input must be a floating [batch, height, width, channels], not {}", x.str());
     if (out[0] < 1 || out[1] < 1 || x.size(1) < 1 || x.size(2) < 1)
@@ -38,7 +36,14 @@ Tensor upsample(const Tensor& x, Pair out, Interpolation mode, bool align_corner
     const bool bilinear = mode == Interpolation::bilinear;
     if (align_corners && !bilinear)
         fail<UsageError>("upsample: align_corners has no meaning for nearest; use bilinear");
-    return apply(Upsample{{x.size(0), x.size(1), x.size(2), x.size(3), out[0], out[1], bilinear, align_corners}}, {x});
+    return apply(Upsample{{x.size(0), x.size(1), x.size(2), x.size(3), out[0], out[1], bilinear, align_corners, step}},
+                 {x});
+}
+
+}  // namespace
+
+Tensor upsample(const Tensor& x, Pair out, Interpolation mode, bool align_corners) {
+    return resized(x, out, mode, align_corners, 0);
 }
 
 Tensor upsample(const Tensor& x, double factor, Interpolation mode, bool align_corners) {
@@ -49,7 +54,7 @@ Tensor upsample(const Tensor& x, double factor, Interpolation mode, bool align_c
         if (size > 1 << 30) fail("upsample: factor {} makes {} too large", factor, x.shape().str());
         return std::int64_t(size);
     };
-    return upsample(x, Pair{scaled(1), scaled(2)}, mode, align_corners);
+    return resized(x, {scaled(1), scaled(2)}, mode, align_corners, 1 / factor);
 }
 
 }  // namespace invar::ops

@@ -10,7 +10,7 @@ enum class Interpolation { nearest, bilinear };
 
 // To a size. `align_corners` puts the corner pixels' centres onto each other; bilinear only.
 Tensor upsample(const Tensor& x, Pair out, Interpolation mode = Interpolation::nearest, bool align_corners = false);
-// By a factor: the size is rounded down, and positions follow from the two sizes.
+// By a factor: the size is rounded down, and positions follow from the factor, as in PyTorch.
 Tensor upsample(const Tensor& x, double factor, Interpolation mode = Interpolation::nearest,
                 bool align_corners = false);
 

@@ -21,6 +21,7 @@ void add_pointwise(std::vector<OpCase>& all) {
     const Unary unary[] = {
         {"neg", neg, -2, 2, 1},
         {"affine", [](const Tensor& x) { return affine(x, 1.5, -0.5); }, -2, 2, 1},
+        {"div_scalar", [](const Tensor& x) { return x / 0.7; }, -2, 2, 1},
         {"exp", exp, -2, 2, 1},
         {"log", log, 0.1, 3, 1},
         {"sqrt", sqrt, 0.1, 3, 1},
@@ -180,6 +181,8 @@ void add_products(std::vector<OpCase>& all) {
     transposed("conv_transpose2d/plain", {1, 3, 3, 2}, {2, 2, 2, 3}, {});
     transposed("conv_transpose2d/all", {2, 2, 3, 4}, {4, 3, 3, 1}, {{2, 2}, {1, 1}, {1, 1}, 2, {1, 1}});
     transposed("conv_transpose2d/dilation", {1, 3, 2, 2}, {2, 2, 3, 2}, {{1, 2}, {0, 1}, {2, 1}});
+    transposed("conv_transpose2d/output_padding", {1, 3, 2, 2}, {2, 2, 2, 2},
+               {.dilation = 4, .output_padding = {3, 2}});
 }
 
 void add_windows(std::vector<OpCase>& all) {
@@ -200,6 +203,11 @@ void add_windows(std::vector<OpCase>& all) {
     one("avg_pool2d/adaptive", {1, 5, 4, 2}, [](const Tensor& x) { return adaptive_avg_pool2d(x, {3, 2}); });
     one("upsample/nearest", {1, 2, 3, 2}, [](const Tensor& x) { return upsample(x, 2.0); });
     one("upsample/nearest_odd", {1, 3, 2, 2}, [](const Tensor& x) { return upsample(x, Pair{5, 3}); });
+    one("upsample/factor", {1, 3, 5, 2}, [](const Tensor& x) { return upsample(x, 1.5); });
+    one("upsample/bilinear_factor", {1, 3, 5, 2},
+        [](const Tensor& x) { return upsample(x, 1.7, Interpolation::bilinear); });
+    one("upsample/shrinking_factor", {1, 5, 7, 2},
+        [](const Tensor& x) { return upsample(x, 0.6, Interpolation::bilinear); });
     one("upsample/bilinear", {1, 2, 3, 2}, [](const Tensor& x) {
         return upsample(x, Pair{4, 5}, Interpolation::bilinear);
     });

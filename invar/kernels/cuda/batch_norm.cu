@@ -50,7 +50,10 @@ struct PutStatistics {
     __device__ void operator()(std::int64_t, std::int64_t column, const double* sums) const {
         const double d = sums[0] / double(rows), square = sums[1] / double(rows) - d * d;
         if (mean.data != nullptr) mean.put<double>(column, shift[column] + d);
-        if (variance.data != nullptr) variance.put<double>(column, square < 0 ? 0.0 : square);
+        if (variance.data == nullptr) return;
+        const double clipped = square < 0 ? 0.0 : square;
+        variance.put<double>(column,
+                             variance.dtype == Dtype::f64 ? variance_in<double>(clipped) : variance_in<float>(clipped));
     }
 };
 

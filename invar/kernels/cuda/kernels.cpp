@@ -168,13 +168,14 @@ void CudaKernels::softmax_backward(const Span3& span, const View& gy, const View
     launched("softmax_backward");
 }
 void CudaKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                const View& losses, const View& lse) {
-    cuda::cross_entropy(spec, logits, target, losses, lse, stream());
+                                const View& losses, const View& kept) {
+    cuda::cross_entropy(spec, logits, target, losses, kept, stream());
     launched("cross_entropy");
 }
 void CudaKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                         const View& lse, const View& glosses, const View& count, const View& glogits) {
-    cuda::cross_entropy_backward(spec, logits, target, lse, glosses, count, glogits, stream());
+                                         const View& kept, const View& glosses, const View& count,
+                                         const View& glogits) {
+    cuda::cross_entropy_backward(spec, logits, target, kept, glosses, count, glogits, stream());
     launched("cross_entropy_backward");
 }
 void CudaKernels::mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,

@@ -65,8 +65,8 @@ void max(const Span3& span, const View& x, const View& y, const View& index, voi
 void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStream_t stream);
 void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log, cudaStream_t stream);
 void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
-                   const View& lse, cudaStream_t stream);
-void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
+                   const View& kept, cudaStream_t stream);
+void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& kept,
                             const View& glosses, const View& count, const View& glogits, cudaStream_t stream);
 void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean, const View& count,
                cudaStream_t stream);

@@ -37,7 +37,7 @@ __global__ __launch_bounds__(kBlock<kGroup>) void layer_forward(const Source x, 
         for (int k = 0; k < kWidth; ++k) v[k] = (v[k] - m) * (v[k] - m);
         sum += small_sum<kWidth>(v);
     });
-    const double inverse = rsqrt(reduce<kGroup>(sum, Add{}) * p.share + p.eps);
+    const double inverse = rsqrt(variance_in<C>(reduce<kGroup>(sum, Add{}) * p.share) + p.eps);
     const C s = C(inverse);
     row.each([&](std::int64_t i, C* v) {
         C a[kWidth], b[kWidth];

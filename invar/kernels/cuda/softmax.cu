@@ -134,39 +134,41 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense
 template <class Source, int kGroup>
 __global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_rows(const CrossEntropySpec spec, const Source x,
                                                                      const Dense logits, const std::int64_t* target,
-                                                                     const Dense losses, const Dense lse) {
+                                                                     const Dense losses, const Dense kept) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t r = first_row<kGroup>(), n = spec.classes;
     if (r >= spec.rows) return;
     const std::int64_t label = target[r];
-    double loss = 0, whole = 0;
+    double loss = 0, sum = 1;
+    C largest = 0;
     if (label != spec.ignore_index) {
         const Row<Source, kGroup> row(x, r * n, n);
-        const C largest = largest_of<kGroup>(row);
-        const double rest = log(sum_of_exponentials<kGroup>(row, largest));
-        whole = double(largest) + rest;
+        largest = largest_of<kGroup>(row);
+        sum = sum_of_exponentials<kGroup>(row, largest);
+        const double rest = log(sum);
         // Differences from the largest, not from the whole: the logarithm is small beside a large logit.
         loss = (double(largest) - logits.get<double>(r * n + label)) + rest;
         if (spec.label_smoothing != 0) {
-            double sum = 0;
+            double below = 0;
             row.each([&](std::int64_t, C* v) {
 #pragma unroll
                 for (int i = 0; i < kWidth; ++i) v[i] = largest - v[i];
-                sum += small_sum<kWidth>(v);
+                below += small_sum<kWidth>(v);
             });
-            const double mean = reduce<kGroup>(sum, Add{}) / double(n);
+            const double mean = reduce<kGroup>(below, Add{}) / double(n);
             loss = (1.0 - spec.label_smoothing) * loss + spec.label_smoothing * (mean + rest);
         }
     }
     if (threadIdx.x % kGroup != 0) return;
     losses.put<double>(r, loss);
-    lse.put<double>(r, whole);
+    kept.put<C>(r, largest);
+    kept.put<double>(spec.rows + r, sum);
 }
 
 template <class Source, int kGroup>
 __global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_backward_rows(
-    const CrossEntropySpec spec, const Source x, const std::int64_t* target, const Dense lse, const Dense glosses,
+    const CrossEntropySpec spec, const Source x, const std::int64_t* target, const Dense kept, const Dense glosses,
     const bool one_for_all, const Dense count, const Dense glogits) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
@@ -175,12 +177,13 @@ __global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_backward_rows(
     const std::int64_t label = target[r];
     const bool ignored = label == spec.ignore_index;
     const C spread = C(spec.label_smoothing / double(n)), sure = C(1.0 - spec.label_smoothing);
-    const C g = glosses.get<C>(one_for_all ? 0 : r) / count.get_or<C>(0, C(1)), whole = lse.get<C>(r);
+    const C g = glosses.get<C>(one_for_all ? 0 : r) / count.get_or<C>(0, C(1));
+    const C largest = kept.get<C>(r), share = C(1) / kept.get<C>(spec.rows + r);
     const Row<Source, kGroup> row(x, r * n, n);
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) {
-            const C p = exponential<Source>(v[k] - whole) - spread;
+            const C p = exponential<Source>(v[k] - largest) * share - spread;
             v[k] = ignored ? C(0) : (i + k == label ? p - sure : p) * g;
         }
         Source::store(v, glogits, r * n + i);
@@ -260,17 +263,17 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
 }
 
 void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
-                   const View& lse, cudaStream_t stream) {
+                   const View& kept, cudaStream_t stream) {
     if (spec.rows == 0) return;
     for_rows(spec.classes, {&logits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
         cross_entropy_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
-            spec, Source(logits), logits, target.as<const std::int64_t>(), losses, lse);
+            spec, Source(logits), logits, target.as<const std::int64_t>(), losses, kept);
     });
 }
 
-void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
+void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& kept,
                             const View& glosses, const View& count, const View& glogits, cudaStream_t stream) {
     if (spec.rows * spec.classes == 0) return;
     for_rows(spec.classes, {&logits, &glogits}, [&](auto tag, auto group) {
@@ -278,7 +281,7 @@ void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, co
         constexpr int kGroup = decltype(group)::value;
         cross_entropy_backward_rows<Source, kGroup>
             <<<grid_for(spec.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
-                spec, Source(logits), target.as<const std::int64_t>(), lse, glosses, glosses.numel() == 1, count,
+                spec, Source(logits), target.as<const std::int64_t>(), kept, glosses, glosses.numel() == 1, count,
                 glogits);
     });
 }

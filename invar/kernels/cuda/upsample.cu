@@ -29,14 +29,17 @@ struct Span {
 
 // The outputs that may read input i; the taps themselves decide. Taps only move forward, so that these are neighbours.
 __device__ Span readers(const UpsampleSpec& s, std::int64_t i, std::int64_t in, std::int64_t out) {
-    if (!s.bilinear) return {divide(i * out + in - 1, in).whole, divide((i + 1) * out + in - 1, in).whole};
+    if (!s.bilinear && s.given_step == 0)
+        return {divide(i * out + in - 1, in).whole, divide((i + 1) * out + in - 1, in).whole};
     double low, high;
-    if (s.align_corners) {
+    if (!s.bilinear) {
+        low = double(i) / s.given_step, high = double(i + 1) / s.given_step;
+    } else if (s.align_corners) {
         if (in == 1 || out == 1) return {0, out};
         const double step = double(out - 1) / double(in - 1);
         low = double(i - 1) * step, high = double(i + 1) * step;
     } else {
-        const double step = double(out) / double(in);
+        const double step = s.given_step > 0 ? 1.0 / s.given_step : double(out) / double(in);
         low = (double(i) - 0.5) * step - 0.5, high = (double(i) + 1.5) * step - 0.5;
     }
     const std::int64_t begin = std::int64_t(floor(low)) - 1, end = std::int64_t(ceil(high)) + 2;

@@ -42,8 +42,8 @@ class CpuKernels final : public Kernels {
     void softmax(const Span3& span, const View& x, const View& y, bool log) override;
     void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) override;
     void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
-                       const View& lse) override;
-    void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& lse,
+                       const View& kept) override;
+    void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& kept,
                                 const View& glosses, const View& count, const View& glogits) override;
     void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
                    const View& count) override;

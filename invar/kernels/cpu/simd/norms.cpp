@@ -88,7 +88,7 @@ void batch_stats(const View& x, const View& mean, const View& variance) {
     for (std::size_t i = 0; i < means.size(); ++i) {
         const double d = sums[i] / double(rows), square = sums[std::size_t(columns) + i] / double(rows) - d * d;
         means[i] = double(shift[i]) + d;
-        variances[i] = square < 0 ? 0 : square;
+        variances[i] = variance_in<C>(square < 0 ? 0 : square);
     }
     store_vector(means, mean);
     store_vector(variances, variance);
@@ -191,7 +191,7 @@ void layer_forward(const View& x, const View& gamma, const View& beta, const Vie
         const double center = lane_sum<C>(n, [v](std::int64_t i) { return v[i]; }) / double(n);
         const C m = C(center);
         const double spread = lane_sum<C>(n, [v, m](std::int64_t i) { return (v[i] - m) * (v[i] - m); }) / double(n);
-        const double inverse = 1.0 / std::sqrt(spread + eps);
+        const double inverse = 1.0 / std::sqrt(variance_in<C>(spread) + eps);
         const C s = C(inverse), *a = weight.data(), *b = bias.data();
         void* to = byte_at(y.data, y.dtype, row * n);
         C* out = target(to, y.dtype, 1, buffer);

@@ -203,19 +203,20 @@ void CpuKernels::softmax_backward(const Span3& span, const View& gy, const View&
 }
 
 void CpuKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
-                               const View& lse) {
+                               const View& kept) {
     const std::int64_t n = spec.classes;
     compute_as(logits.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
         ThreadRows<C> scratch(n);
         parallel_for(spec.rows, spec.rows * n, [&](std::int64_t row) {
             const std::int64_t label = target.as<const std::int64_t>()[row];
-            double loss = 0, whole = 0;
+            double loss = 0;
+            C mine[2] = {0, 1};
             if (label != spec.ignore_index) {
                 const C* v = load(byte_at(logits.data, logits.dtype, row * n), logits.dtype, 1, n, scratch.mine());
                 const C largest = lane_max(v, n);
-                const double rest = std::log(sum_of_exponentials(v, largest, n));
-                whole = double(largest) + rest;
+                const double sum = sum_of_exponentials(v, largest, n), rest = std::log(sum);
+                mine[0] = largest, mine[1] = C(sum);
                 // Differences from the largest, not from the whole: the logarithm is small beside a large logit.
                 loss = (double(largest) - double(v[label])) + rest;
                 if (spec.label_smoothing != 0) {
@@ -225,26 +226,28 @@ void CpuKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits,
                 }
             }
             store(&loss, byte_at(losses.data, losses.dtype, row), losses.dtype, 1, 1);
-            store(&whole, byte_at(lse.data, lse.dtype, row), lse.dtype, 1, 1);
+            store(mine, byte_at(kept.data, kept.dtype, row), kept.dtype, spec.rows, 2);
         });
     });
 }
 
 void CpuKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                        const View& lse, const View& glosses, const View& count_of_rows,
+                                        const View& kept, const View& glosses, const View& count_of_rows,
                                         const View& glogits) {
     const std::int64_t n = spec.classes, step = glosses.numel() == 1 ? 0 : 1;
     compute_as(logits.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
-        C rows_buffer;
-        const C rows = count_of_rows ? *load(count_of_rows.data, count_of_rows.dtype, 1, 1, &rows_buffer) : C(1);
+        C count_buffer;
+        const C counted = count_of_rows ? *load(count_of_rows.data, count_of_rows.dtype, 1, 1, &count_buffer) : C(1);
         const C spread = C(spec.label_smoothing / double(n)), sure = C(1.0 - spec.label_smoothing);
         parallel_for(spec.rows, spec.rows * n, [&](std::int64_t row) {
             const std::int64_t label = target.as<const std::int64_t>()[row];
             const bool ignored = label == spec.ignore_index;
-            C g_buffer, whole_buffer, buffer[kBlock];
-            const C g = *load(byte_at(glosses.data, glosses.dtype, row * step), glosses.dtype, 1, 1, &g_buffer) / rows;
-            const C whole = *load(byte_at(lse.data, lse.dtype, row), lse.dtype, 1, 1, &whole_buffer);
+            C g_buffer, mine[2], buffer[kBlock];
+            const C g =
+                *load(byte_at(glosses.data, glosses.dtype, row * step), glosses.dtype, 1, 1, &g_buffer) / counted;
+            load_as(kept.as<const C>() + row, spec.rows, mine, 2);
+            const C largest = mine[0], share = C(1) / mine[1];
             for (std::int64_t begin = 0; begin < n; begin += kBlock) {
                 const std::int64_t count = std::min(kBlock, n - begin);
                 void* to = byte_at(glogits.data, glogits.dtype, row * n + begin);
@@ -254,7 +257,7 @@ void CpuKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View
                 } else {
                     const C* v =
                         load(byte_at(logits.data, logits.dtype, row * n + begin), logits.dtype, 1, count, buffer);
-                    for (std::int64_t i = 0; i < count; ++i) out[i] = exponential(v[i] - whole) - spread;
+                    for (std::int64_t i = 0; i < count; ++i) out[i] = exponential(v[i] - largest) * share - spread;
                     if (label >= begin && label < begin + count) out[label - begin] -= sure;
                     for (std::int64_t i = 0; i < count; ++i) out[i] *= g;
                 }
