@@ -104,6 +104,21 @@ TEST_F(Gpu, LeavesZeroGradientsBehindEmptyBatches) {
     }
 }
 
+TEST_F(Gpu, ShowsWhatOverflowsInAConvolution) {
+    struct Sizes {
+        Shape image, filter;
+    };
+    for (const auto& [image, filter] : {Sizes{{2, 5, 4, 16}, {8, 3, 3, 16}}, Sizes{{2, 4, 5, 3}, {4, 3, 3, 3}},
+                                        Sizes{{8, 32, 32, 64}, {64, 3, 3, 64}}, Sizes{{8, 32, 32, 64}, {64, 1, 1, 64}}})
+        for (const double sign : {1.0, -1.0})
+            for (const bool biased : {false, true}) {
+                const Tensor x = filled(image, 300, Dtype::f16), w = filled(filter, sign * 300, Dtype::f16);
+                const Tensor bias = biased ? filled({filter[0]}, 1, Dtype::f16) : Tensor{};
+                for (const double y : conv2d(x, w, bias).to_vector<double>())
+                    ASSERT_EQ(y, sign * std::numeric_limits<double>::infinity()) << image.str() << filter.str();
+            }
+}
+
 TEST_F(Gpu, GivesIgnoredRowsAZeroGradient) {
     const Tensor x = filled({3, 4}, -1, Dtype::f32);
     const Tensor target = on_gpu(Tensor::from(std::vector<std::int64_t>{-100, -100, -100}, {3}));

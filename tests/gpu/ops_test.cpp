@@ -120,7 +120,8 @@ TEST(GpuCases, AreThereForEveryOp) {
     std::set<std::string> covered;
     for (const OpCase& op_case : all_cases()) covered.insert(op_case.op());
     for (const OpEntry& entry : registered_ops()) {
-        if (entry.name == std::string_view("steep")) continue;  // of other tests, with faults to be found
+        if (entry.name == std::string_view("steep") || entry.name == std::string_view("poison"))
+            continue;  // of other tests, with faults to be found
         EXPECT_TRUE(covered.contains(entry.name)) << entry.name << " has no case in tests/ops/cases.cpp";
     }
     EXPECT_GT(registered_ops().size(), 50u);

@@ -167,6 +167,8 @@ void add_products(std::vector<OpCase>& all) {
     conv("conv2d/plain", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {});
     conv("conv2d/relu", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {.activation = Activation::relu});
     conv("conv2d/relu_wide", {1, 4, 4, 8}, {8, 3, 3, 8}, true, {.activation = Activation::relu});
+    conv("conv2d/wide", {1, 4, 4, 8}, {8, 3, 3, 8}, true, {});
+    conv("conv2d/wide_plain", {2, 5, 4, 16}, {8, 3, 3, 16}, false, {.padding = 1});
     conv("conv2d/relu_few_channels", {1, 5, 4, 1}, {8, 3, 3, 1}, true, {.activation = Activation::relu});
     conv("conv2d/stride_padding", {1, 5, 4, 2}, {3, 3, 2, 2}, true, {{2, 1}, {1, 1}});
     conv("conv2d/groups_dilation", {1, 6, 5, 4}, {2, 2, 2, 2}, false, {{1, 2}, {0, 1}, {2, 1}, 2});
@@ -181,6 +183,7 @@ void add_products(std::vector<OpCase>& all) {
     transposed("conv_transpose2d/plain", {1, 3, 3, 2}, {2, 2, 2, 3}, {});
     transposed("conv_transpose2d/all", {2, 2, 3, 4}, {4, 3, 3, 1}, {{2, 2}, {1, 1}, {1, 1}, 2, {1, 1}});
     transposed("conv_transpose2d/dilation", {1, 3, 2, 2}, {2, 2, 3, 2}, {{1, 2}, {0, 1}, {2, 1}});
+    transposed("conv_transpose2d/wide", {1, 3, 3, 8}, {8, 2, 2, 8}, {.stride = 2});
     transposed("conv_transpose2d/output_padding", {1, 3, 2, 2}, {2, 2, 2, 2},
                {.dilation = 4, .output_padding = {3, 2}});
 }

@@ -52,6 +52,7 @@ class Descriptor {
 struct EngineRules {
     bool tensor_cores = true;
     bool deterministic = true;
+    std::int64_t refused = -1;  // the number of an engine that may not serve
 };
 
 struct Binding {

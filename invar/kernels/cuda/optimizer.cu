@@ -196,7 +196,9 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
                                                            const StepState* state,
                                                            const __grid_constant__ StepTable table) {
     if (state->skip) return;  // nothing is written: weights, shadow and moments keep their bits
-    __shared__ Update updates[kGroups];
+    // Plain memory: what lies in shared memory has no constructor to run.
+    alignas(Update) __shared__ unsigned char memory[kGroups * sizeof(Update)];
+    Update* const updates = reinterpret_cast<Update*>(memory);
     if (int(threadIdx.x) < table.group_count) {
         const int missed = table.missed[threadIdx.x];
         if (!table.idle[threadIdx.x])

@@ -287,6 +287,8 @@ bool matmul_with(const Epilogue& e, const View& a, const View& b, const View& ou
         unary(UnaryOp::Relu, out, out, {}, stream());
         return true;
     }
+    // cuBLASLt's GELU keeps fewer digits than f64 has.
+    if (e.activation != Activation::none && out.dtype == Dtype::f64) return false;
     if (accumulate && (e.bias || e.row_sums || e.activation != Activation::none)) return false;
     if (e.row_sums && (e.bias || e.activation != Activation::none || out.size[0] != 1)) return false;
     if (e.bias && (e.bias.dtype != out.dtype || !is_plain(e.bias))) return false;
