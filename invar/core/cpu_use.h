@@ -5,9 +5,11 @@ namespace invar {
 
 struct CpuUse {
     double ran = 0.0;     // seconds, of all threads that are alive
-    double waited = 0.0;  // seconds in which they could have run, and others did
+    double waited = 0.0;  // seconds in which they could have run, and did not
+    double others = 0.0;  // seconds that everything else on the machine had
 
-    // Of the time in which they wanted to run, the share that they waited; NaN where nothing is known.
+    // Of the time in which they wanted to run, the share that they waited for others; NaN where nothing is known. They
+    // also wait for each other, where a process has more threads than there are processors: that is not counted.
     double waited_share() const;
     CpuUse operator-(const CpuUse& earlier) const;
 };

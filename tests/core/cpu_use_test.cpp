@@ -9,10 +9,11 @@ namespace invar {
 namespace {
 
 TEST(CpuUse, TellsTheShareOfTimeThatWasSpentWaiting) {
-    EXPECT_DOUBLE_EQ((CpuUse{3.0, 1.0}).waited_share(), 0.25);
-    EXPECT_DOUBLE_EQ((CpuUse{3.0, 0.0}).waited_share(), 0.0);
+    EXPECT_DOUBLE_EQ((CpuUse{3.0, 1.0, 5.0}).waited_share(), 0.25);
+    EXPECT_DOUBLE_EQ((CpuUse{3.0, 0.0, 5.0}).waited_share(), 0.0) << "others have processors of their own";
+    EXPECT_DOUBLE_EQ((CpuUse{3.0, 1.0, 0.0}).waited_share(), 0.0) << "its threads waited for each other";
     EXPECT_TRUE(std::isnan(CpuUse{}.waited_share())) << "nothing is known";
-    const CpuUse later{5.0, 2.0}, earlier{4.0, 3.0};
+    const CpuUse later{5.0, 2.0, 1.0}, earlier{4.0, 3.0, 0.5};
     EXPECT_DOUBLE_EQ((later - earlier).ran, 1.0);
     EXPECT_DOUBLE_EQ((later - earlier).waited, 0.0) << "a thread that ended took its share with it";
 }
