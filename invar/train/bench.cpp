@@ -99,7 +99,12 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     std::vector<Config> configs;
     std::vector<BenchResult> results;
     for (const std::string& precision : options.precisions) {
-        const std::string name = Precision::parse(precision).name();
+        const Precision wanted = Precision::parse(precision);
+        const std::string name = wanted.name();
+        check<UsageError>(wanted == Precision::parse(name),
+                          "--precisions {}: names a level too; use {} with "
+                          "trainer.amp_level={}",
+                          precision, name, name_of(wanted.level));
         const auto same = [&](const BenchResult& other) { return other.precision == name; };
         if (std::any_of(results.begin(), results.end(), same)) continue;
         configs.push_back(config_for(options.base, name));

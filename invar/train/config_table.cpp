@@ -10,7 +10,11 @@ namespace {
 using Names = std::vector<std::string>;
 
 std::string canonical_precision(const std::string& value) {
-    return Precision::parse(value).name();
+    const Precision precision = Precision::parse(value);
+    check<UsageError>(precision == Precision::parse(precision.name()),
+                      "names a level too; use {} with trainer.amp_level={}", precision.name(),
+                      name_of(precision.level));
+    return precision.name();
 }
 
 Rule precision() {
@@ -148,7 +152,8 @@ std::vector<Field> make_fields() {
              "skip leaves steps with NaN or Inf out and goes on; stop ends the run with a diagnosis; recover goes back "
              "to the last checkpoint and on in a safer precision.")
         .row("device", &T::device, device(), "Where to run.")
-        .row("threads", &T::threads, within(0, 4096), "CPU threads; 0 for OMP_NUM_THREADS, or one per core that the process may use.");
+        .row("threads", &T::threads, within(0, 4096),
+             "CPU threads; 0 for OMP_NUM_THREADS, or one per core that the process may use.");
 
     using S = ScalerConfig;
     Section(

@@ -38,6 +38,12 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
         notes.push_back(
             fmt::format("scheduler.step_size={} is not reached in {} steps: the learning rate stays at {:g}",
                         scheduler.step_size, total, config.optimizer.lr));
+    const bool leveled = config.trainer.amp_level != "auto" && config.trainer.amp_level != "O0";
+    if (leveled && setup.precision.level == Level::O0 && config.trainer.precision_schedule.empty())
+        notes.push_back(
+            fmt::format("trainer.amp_level={} changes nothing in {}; set trainer.precision=16-mixed or "
+                        "bf16-mixed beside it",
+                        config.trainer.amp_level, setup.precision.name()));
     for (const PrecisionChange& change : config.trainer.precision_schedule) {
         const std::int64_t from = change.is_epoch ? change.at * setup.steps_per_epoch : change.at;
         if (from > 0 && from >= total)

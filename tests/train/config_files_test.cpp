@@ -97,6 +97,14 @@ TEST(Unreached, TellsOfAPrecisionThatIsNeverChangedTo) {
     EXPECT_TRUE(notes_for(11, change).empty());
 }
 
+TEST(Unreached, TellsOfALevelThatAPrecisionDoesNotHave) {
+    const auto level = [](const char* precision) {
+        return [=](Config& c) { c.trainer.precision = precision, c.trainer.amp_level = "O2"; };
+    };
+    EXPECT_TRUE(tells(notes_for(5, level("32-true")), "trainer.amp_level=O2 changes nothing in 32-true"));
+    EXPECT_TRUE(notes_for(5, level("bf16-mixed")).empty());
+}
+
 TEST(Unreached, NeedsNoWordForTheShippedSchedulesInAShortRun) {
     for (const char* name : {"constant", "cosine"}) {
         const Config shipped = load_config("", {std::string("scheduler=") + name}, kShipped);

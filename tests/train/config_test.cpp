@@ -259,6 +259,9 @@ TEST(Config, AcceptsTheNamesOfOtherTools) {
     EXPECT_EQ(with({"policy.max_grad_norm=0.5"}).trainer.gradient_clip_val, 0.5);
     EXPECT_EQ(with({"mixed_precision=fp16"}).trainer.precision, "16-mixed");
     EXPECT_EQ(with({"amp_opt_level=O2"}).trainer.amp_level, "O2");
+    EXPECT_EQ(with({"mixed_precision=O1"}).trainer.precision, "16-mixed");
+    EXPECT_EQ(with({"mixed_precision=O3"}).trainer.precision, "16-true");
+    EXPECT_THROW(with({"mixed_precision=O2"}), UsageError) << "a level, which the precision's name would lose";
     EXPECT_EQ(with({"grad_scaler_init=2048"}).scaler.init_scale, 2048);
     EXPECT_EQ(with({"grad_accum_steps=2"}).trainer.accumulate_grad_batches, 2);
 }
