@@ -10,6 +10,8 @@
 #include "invar/kernels/devices.h"
 #include "invar/safety/learned.h"
 #include "invar/safety/record_failure.h"
+#include "invar/train/low_precision.h"
+#include "invar/train/precision_plan.h"
 #include "invar/train/step.h"
 
 namespace invar {
@@ -23,6 +25,26 @@ constexpr std::int64_t kLogged = 10;  // steps between the points of a curve, at
 
 std::int64_t logged_every(const TrainerConfig& trainer) {
     return trainer.log_every_n_steps == 0 ? kLogged : std::min(trainer.log_every_n_steps, kLogged);
+}
+
+// Why this candidate would be FP32 from its first step to its last, and agree perfectly with the baseline; "" where it
+// is not.
+std::string why_fp32(const Config& config) {
+    const TrainerConfig& trainer = config.trainer;
+    if (!computes_low(config)) {
+        if (trainer.amp_level == "O0") return "with trainer.amp_level=O0 nothing is cast";
+        if (trainer.precision_overrides.empty()) return "trainer.precision_schedule names no lower precision";
+        return "trainer.precision_overrides keeps every module with weights in FP32";
+    }
+    if (trainer.precision_schedule.empty()) return "";
+    const Setup setup(config);
+    const PrecisionPlan plan(trainer, setup.steps_per_epoch);
+    std::vector<std::int64_t> changes = {0};
+    for (const PrecisionChange& change : trainer.precision_schedule)
+        changes.push_back(change.is_epoch ? change.at * setup.steps_per_epoch : change.at);
+    for (const std::int64_t step : changes)
+        if (step < setup.total_steps && computes_low(*setup.model, plan.at(step))) return "";
+    return fmt::format("trainer.precision_schedule reaches no lower precision in {} steps", setup.total_steps);
 }
 
 // All mistakes that can be seen before the first run are found before the first run.
@@ -50,6 +72,9 @@ void check_options(ValidateOptions& options) {
                           name, name_of(wanted.level));
         check<UsageError>(name != kBaseline, "--candidates {}: FP32 is the baseline itself; name another precision",
                           candidate);
+        const std::string full = why_fp32(candidate_config(options.base, candidate));
+        check<UsageError>(full.empty(), "--candidates {}: {}, so that FP32 would be held against itself", candidate,
+                          full);
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
     options.candidates = std::move(names);

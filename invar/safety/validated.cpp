@@ -17,6 +17,7 @@
 #include "invar/io/jsonl.h"
 #include "invar/safety/run_log.h"
 #include "invar/train/config_value.h"
+#include "invar/train/low_precision.h"
 
 namespace invar {
 
@@ -114,14 +115,6 @@ std::string validation_key(const Config& config) {
     return fmt::format("{:016x}", hash_of(to_yaml(kept) + INVAR_VERSION));
 }
 
-bool needs_validation(const Config& config) {
-    const Precision full = Precision::parse("32-true");
-    const auto low = [&](const PrecisionChange& change) { return Precision::parse(change.precision) != full; };
-    const auto lower = [&](const auto& module) { return Precision::parse(module.second) != full; };
-    return config.trainer.resolved_precision() != full || std::ranges::any_of(config.trainer.precision_schedule, low) ||
-           std::ranges::any_of(config.trainer.precision_overrides, lower);
-}
-
 bool remember(const fs::path& file, const Validation& validation, const fs::path& report) {
     if (file.empty() || validation.verdict == Verdict::invalid) return false;
     std::string lines;
@@ -197,7 +190,7 @@ std::vector<std::string> validating_words(const Config& config) {
 }
 
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
-    if (!needs_validation(config)) return "";
+    if (!computes_low(config)) return "";
     const std::string precision =
         is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name();
     const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);

@@ -26,9 +26,6 @@ std::filesystem::path validated_file();
 // 16 hexadecimal digits.
 std::string validation_key(const Config& config);
 
-// Whether it matters: FP32 needs no validation.
-bool needs_validation(const Config& config);
-
 // One line for each candidate that was compared. Several processes may write at once; a line torn by a crash spoils
 // itself alone. False where there is nothing to remember: the verdict is INVALID, or there is no file to remember it
 // in. Throws IoError.

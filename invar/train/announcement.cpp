@@ -1,8 +1,11 @@
 #include "invar/train/announcement.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "invar/amp/autocast.h"
+#include "invar/train/low_precision.h"
 
 namespace invar {
 
@@ -19,6 +22,28 @@ Dtype computes_in(const CastPolicy& policy, CastClass cast, std::initializer_lis
     Tensors tensors;
     for (const Dtype dtype : inputs) tensors.push_back(Tensor::empty({}, dtype));
     return cast_target(policy, cast, tensors).value_or(*inputs.begin());
+}
+
+// What products run in under this precision, as people write it.
+std::string products_of(const Precision& precision) {
+    if (precision.kind == Precision::Kind::tf32) return "TF32";
+    return format_name(computes_in(Autocast::policy_of(precision), CastClass::low, {Dtype::f32}));
+}
+
+// Modules that do not run as the run does: "1, 2 in FP32; 5 in BF16", "" where there are none.
+std::string about_modules(const std::vector<std::pair<std::string, Precision>>& modules, const Precision& run) {
+    std::vector<std::pair<std::string, std::vector<std::string>>> by_format;
+    for (const auto& [path, precision] : modules) {
+        if (precision == run) continue;
+        const std::string format = products_of(precision);
+        auto found = std::ranges::find(by_format, format, [](const auto& each) { return each.first; });
+        if (found == by_format.end()) found = by_format.insert(found, {format, {}});
+        found->second.push_back(path.empty() ? "the model itself" : path);
+    }
+    std::vector<std::string> parts;
+    for (const auto& [format, paths] : by_format)
+        parts.push_back(fmt::format("{} in {}", fmt::join(paths, ", "), format));
+    return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 std::string title(const Precision& precision, Dtype products) {
@@ -74,9 +99,24 @@ std::vector<std::string> announce_precision(const Setup& setup) {
     const Precision& precision = setup.precision;
     const CastPolicy policy = Autocast::policy_of(precision);
     const Dtype products = computes_in(policy, CastClass::low, {Dtype::f32});
+    const auto modules = precision_by_module(*setup.model, precision);
+    const std::string others = about_modules(modules, precision);
+    const bool low = computes_low(*setup.model, precision);
     std::vector<std::string> lines = {title(precision, products)};
-    if (precision.kind == Precision::Kind::fp32) return lines;
-    lines.push_back(about_operations(precision, policy, products));
+    if (precision.kind == Precision::Kind::fp32) {
+        if (others.empty()) return lines;
+        lines = {"FP32, with single modules of other precisions", "modules with a precision of their own: " + others};
+        const auto half = [](const auto& each) { return each.second.compute_dtype() == Dtype::f16; };
+        if (std::ranges::any_of(modules, half))
+            lines.push_back("no loss scale: 32-true has none, and small FP16 gradients become zero");
+        return lines;
+    }
+    if (is_low(precision) && !low)
+        lines.push_back("every module with weights in FP32 by trainer.precision_overrides: no product is in " +
+                        products_of(precision));
+    else
+        lines.push_back(about_operations(precision, policy, products));
+    if (!others.empty() && low) lines.push_back("but for modules with a precision of their own: " + others);
     lines.push_back(about_weights(setup.optimizer->store()));
     lines.push_back(about_scaler(precision, *setup.scaler));
     return lines;

@@ -10,7 +10,7 @@
 namespace invar {
 
 // "FP16 mixed precision (level O1)", then what is computed in what, how weights are kept, and the loss scale. FP32 has
-// nothing to add to its title.
+// nothing to add to its title, unless single modules have precisions of their own.
 std::vector<std::string> announce_precision(const Setup& setup);
 
 }  // namespace invar

@@ -146,8 +146,14 @@ TEST_F(DiagnoseCommand, TuneSaysThatNothingNeedsToBeKeptAndHowToValidate) {
 }
 
 TEST_F(DiagnoseCommand, TuneValidatesWhatItFoundAndEndsWithThatVerdict) {
-    // So strict that the rounding of FP16 alone is too much for some modules.
-    const Result result = invar(learner({"--steps", "0", "--target", "1e-4", "--cosine", "0.5"}, {"tune"}));
+    // So strict that the rounding of FP16 alone is too much for the worst module.
+    const Words deeper = {"model.hidden=[8,8]", "--steps", "0", "--cosine", "0.5"};
+    Words words = learner(deeper, {"tune"});
+    words.insert(words.end(), {"--no-validate", "--json"});
+    const double worst = nlohmann::json::parse(invar(words).out).at("before").at("worst");
+    words = learner(deeper, {"tune"});
+    words.insert(words.end(), {"--target", std::to_string(0.95 * worst)});
+    const Result result = invar(words);
     ASSERT_TRUE(result.code == 0 || result.code == 1 || result.code == 3) << result.err << result.out;
     EXPECT_TRUE(has(result.out, "precision_overrides:")) << result.out;
     EXPECT_TRUE(has(result.out, "run 2 of 2 runs/run/16-mixed")) << result.out;
@@ -160,6 +166,13 @@ TEST_F(DiagnoseCommand, TuneValidatesWhatItFoundAndEndsWithThatVerdict) {
     EXPECT_FALSE(low.trainer.precision_overrides.empty()) << "trained as tuned";
     EXPECT_TRUE(full.trainer.precision_overrides.empty());
     EXPECT_TRUE(has(slurp(folder_ / "runs/run/report.md"), "trainer.precision_overrides=")) << "to reproduce it";
+}
+
+TEST_F(DiagnoseCommand, TuneDoesNotPassOffFp32AsATunedPrecision) {
+    const Result result = invar(learner({"--steps", "1", "--target", "1e-7", "--cosine", "0.5"}, {"tune"}));
+    EXPECT_EQ(result.code, 1) << result.err << result.out;
+    EXPECT_TRUE(has(result.out, "the target holds with every module in FP32 alone")) << result.out;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs")) << "nothing is left to validate";
 }
 
 }  // namespace

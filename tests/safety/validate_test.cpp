@@ -229,6 +229,30 @@ TEST(Validate, RefusesBadOptionsBeforeTheFirstRun) {
     EXPECT_TRUE(scratch.names().empty()) << "nothing was written";
 }
 
+// Two FP32 runs agree perfectly: that is no PASS of anything.
+TEST(Validate, RefusesCandidatesThatAreFp32AllAlong) {
+    const Scratch scratch;
+    Watcher watcher;
+    const auto with = [&](auto change) {
+        ValidateOptions options = tiny(scratch);
+        change(options.base.trainer);
+        validate(options, watcher);
+    };
+    EXPECT_ERROR(with([](auto& t) { t.amp_level = "O0"; }), UsageError, "trainer.amp_level=O0 nothing is cast");
+    EXPECT_ERROR(with([](auto& t) {
+                     t.precision = "16-mixed";
+                     t.precision_overrides = {{"*", "32-true"}};
+                 }),
+                 UsageError, "trainer.precision_overrides keeps every module with weights in FP32");
+    EXPECT_ERROR(with([](auto& t) { t.precision_overrides = {{"1", "32-true"}}; }), UsageError, "FP32");
+    EXPECT_ERROR(with([](auto& t) {
+                     t.precision_schedule = {{false, 15, "bf16-mixed"}};
+                 }),
+                 UsageError, "trainer.precision_schedule reaches no lower precision in 15 steps");
+    EXPECT_TRUE(watcher.folders.empty());
+    EXPECT_TRUE(scratch.names().empty()) << "nothing was written";
+}
+
 TEST(Validate, NamesTheMetricsThereAreWhenTheOneAskedForIsNotLogged) {
     const Scratch scratch;
     ValidateOptions options = tiny(scratch);

@@ -98,8 +98,9 @@ TEST(Remember, AsksForEveryWayIntoALowPrecision) {
          {"trainer: {precision_schedule: {5: 16-mixed}}", "trainer: {precision_overrides: {'*': bf16-mixed}}",
           "trainer: {precision_schedule: {0: bf16-mixed, 5: 32-true}}"})
         EXPECT_NE(validation_warning(scratch / "none", config_with(low), "x"), "") << low;
-    EXPECT_EQ(validation_warning(scratch / "none", config_with("trainer: {precision_schedule: {5: 32-true}}"), "x"),
-              "");
+    for (const char* full : {"trainer: {precision_schedule: {5: 32-true}}", "trainer: {precision: fp16, amp_level: O0}",
+                             "trainer: {precision: fp16, precision_overrides: {'*': 32-true}}"})
+        EXPECT_EQ(validation_warning(scratch / "none", config_with(full), "x"), "") << full;
 }
 
 TEST(Remember, CountsForRunsThatAreNoLonger) {

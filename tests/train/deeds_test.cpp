@@ -37,6 +37,40 @@ TEST(Deeds, OfTheLevelsAreWhatTheyAnnounce) {
     }
 }
 
+// Single modules in other precisions are named, and nothing is said of the run that they make untrue.
+TEST(Deeds, OfModulesWithAPrecisionOfTheirOwnAreWhatIsAnnounced) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    const auto announced = [&](const std::string& precision, const PrecisionOverrides& overrides,
+                               const std::set<Dtype>& products) {
+        config.trainer.precision = precision;
+        config.trainer.precision_overrides = overrides;
+        invar::Setup setup(config);
+        setup.train_data->start_epoch(0);
+        Deeds deeds;
+        {
+            const WatchScope watch(&deeds);
+            training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, {}, setup.next_group());
+        }
+        EXPECT_EQ(deeds.seen[CastClass::low], products) << precision;
+        std::string text;
+        for (const std::string& line : announce_precision(setup)) text += line + "\n";
+        return text;
+    };
+    const auto tells = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
+    const std::string one_low = announced("32-true", {{"1", "bf16-mixed"}}, {Dtype::f32, Dtype::bf16});
+    EXPECT_FALSE(tells(one_low, "no mixed precision")) << one_low;
+    EXPECT_TRUE(tells(one_low, "1 in BF16")) << one_low;
+    const std::string small = announced("32-true", {{"1", "16-mixed"}}, {Dtype::f32, Dtype::f16});
+    EXPECT_TRUE(tells(small, "no loss scale")) << small;
+    const std::string one_full = announced("16-mixed", {{"4", "32-true"}}, {Dtype::f32, Dtype::f16});
+    EXPECT_TRUE(tells(one_full, "matrix products and convolutions in FP16")) << one_full;
+    EXPECT_TRUE(tells(one_full, "4 in FP32")) << one_full;
+    const std::string all_full = announced("16-mixed", {{"*", "32-true"}}, {Dtype::f32});
+    EXPECT_FALSE(tells(all_full, "matrix products and convolutions in FP16")) << all_full;
+    EXPECT_TRUE(tells(all_full, "every module with weights in FP32")) << all_full;
+}
+
 TEST(Trainer, SkipsStepsWithABadLossAndLogsTheReason) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
