@@ -44,6 +44,8 @@ struct Axes {
 
 // scale * the sum over the taken axes, in `dtype`, all dimensions kept. Neighbouring axes are summed in one go.
 Tensor sum_over(const Axes& axes, const Tensor& x, double scale, Dtype dtype) {
+    // Of nothing, whatever is left over: 0, and 0 / 0 where a mean is asked for.
+    if (x.numel() == 0) return filled(axes.kept(true), dtype, x.device(), 0.0 * scale);
     Tensor total = dense(x);
     for (int end = axes.from.rank(); end > 0;) {
         if (!axes.taken[std::size_t(end - 1)]) {
@@ -154,10 +156,11 @@ struct Max {
 
 Tensor winners(const char* op, const Tensor& x, int axis) {
     if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
-    if (x.numel() == 0) fail("{}: nothing to choose from in {}", op, x.str());
+    if (x.size(axis) == 0) fail("{}: nothing to choose from in {}", op, x.str());
     Shape shape = x.shape();
     shape[axis] = 1;
     Tensor index = Tensor::empty(shape, Dtype::i64, x.device());
+    if (index.numel() == 0) return index;
     kernels_for(x.device()).max(span_of(x.shape(), axis), dense(x).view(), View{}, index.view());
     return index;
 }

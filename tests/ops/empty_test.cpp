@@ -148,11 +148,45 @@ TEST(Empty, ReductionsAreZeroAndMeansNaN) {
         EXPECT_EQ(sum(zeros({0}, dtype)).item(), 0);
         EXPECT_EQ(sum(zeros({0, 3}, dtype), {0}).to_vector<double>(), std::vector<double>(3, 0.0));
         EXPECT_EQ(sum(zeros({3, 0}, dtype), {1}).to_vector<double>(), std::vector<double>(3, 0.0));
-        for (const Tensor& x :
-             {mean(zeros({0}, dtype)), var(zeros({0}, dtype)), var(zeros({0}, dtype), {}, false),
-              var(zeros({1}, dtype)), mean(zeros({0, 2}, dtype), {0}), var(zeros({0, 2}, dtype), {0})})
+        for (const Tensor& x : {mean(zeros({0}, dtype)), var(zeros({0}, dtype)), var(zeros({0}, dtype), {}, false),
+                                var(zeros({1}, dtype)), mean(zeros({0, 2}, dtype), {0}), var(zeros({0, 2}, dtype), {0}),
+                                mean(zeros({3, 2, 0}, dtype), {0, 2}), mean(zeros({1, 0, 2, 7}, dtype), {0, 1, 3}),
+                                var(zeros({0, 2, 7}, dtype), {0, 2})})
             for (const double v : x.to_vector<double>()) EXPECT_TRUE(std::isnan(v)) << name_of(dtype);
     }
+}
+
+TEST(Empty, LargestOfNoRowsAreNone) {
+    const Tensor x = leaf({3, 0, 5}, Dtype::f32);
+    const MaxResult largest = max(x, 2);
+    EXPECT_EQ(largest.values.shape(), (Shape{3, 0}));
+    EXPECT_EQ(largest.indices.shape(), (Shape{3, 0}));
+    backward(largest.values, zeros({3, 0}));
+    EXPECT_EQ(x.grad().shape(), x.shape());
+    EXPECT_EQ(argmax(x, 0, true).shape(), (Shape{1, 0, 5}));
+    EXPECT_ERROR(max(x, 1), Error, "nothing to choose from");
+    EXPECT_ERROR(max(x), Error, "nothing to choose from");
+}
+
+// The outer weights of a window that is larger than the image never meet a pixel: their gradient is 0, and the others'
+// is the sum of what they met.
+TEST(Convolution, WeightsThatMeetThePaddingAloneHaveNoGradient) {
+    for (const Dtype dtype : kFormats)
+        for (const std::int64_t channels : {1, 2, 8, 16, 32})
+            for (const std::int64_t size : {1, 2}) {
+                const Tensor w = leaf({channels, 3, 3, channels}, dtype);
+                const Tensor y = conv2d(full({2, size, 1, channels}, 1, dtype), w, {}, {.stride = 2, .padding = 1});
+                std::vector<Tensor> used;
+                for (int i = 0; i < 6; ++i) used.push_back(full({w.numel()}, 1e4, i % 2 == 0 ? Dtype::f32 : dtype));
+                used.clear();
+                backward(y, ones(y.shape(), dtype));
+                const std::vector<double> grad = w.grad().to_vector<double>();
+                for (std::size_t i = 0; i < grad.size(); ++i) {
+                    const std::size_t tap = i / std::size_t(channels) % 9;
+                    const bool met = tap == 4 || (size == 2 && tap == 7);
+                    ASSERT_EQ(grad[i], met ? 2 : 0) << name_of(dtype) << ", " << channels << " channels, tap " << tap;
+                }
+            }
 }
 
 TEST(Convolution, RefusesSizesOfZeroInOneLine) {
@@ -177,9 +211,10 @@ TEST(ConvTranspose2d, TakesOutputPaddingUpToTheDilation) {
         std::int64_t size;
     };
     for (const Dtype dtype : kFormats)
-        for (const auto& [options, size] : {Case{{.dilation = 3, .output_padding = 2}, 8},
-                                            Case{{.padding = 1, .dilation = 4, .output_padding = 3}, 8},
-                                            Case{{.stride = 2, .dilation = {5, 1}, .output_padding = {4, 1}}, 14}}) {
+        for (const auto& [options, size] :
+             {Case{{.dilation = 2, .output_padding = 1}, 6}, Case{{.dilation = 3, .output_padding = 2}, 8},
+              Case{{.padding = 1, .dilation = 4, .output_padding = 3}, 8},
+              Case{{.stride = 2, .dilation = {5, 1}, .output_padding = {4, 1}}, 14}}) {
             poison();
             const Tensor x = leaf({1, 3, 3, 2}, dtype), w = leaf({2, 2, 2, 1}, dtype), b = leaf({1}, dtype);
             const Tensor y = conv_transpose2d(x, w, b, options);

@@ -81,7 +81,7 @@ TEST(Misuse, OfReductionsAndIndices) {
     EXPECT_ERROR(sum(x, {0, -2}), Error, "named twice");
     EXPECT_ERROR(mean(x, {2}), Error, "dimension 2");
     EXPECT_ERROR(sum(ids({1})), Error, "floating");
-    EXPECT_ERROR(argmax(zeros({0, 3})), Error, "nothing to choose from");
+    EXPECT_ERROR(argmax(zeros({3, 0})), Error, "nothing to choose from");
     EXPECT_ERROR(dropout(x, 1.5, true), UsageError, "[0, 1], not 1.5");
     EXPECT_ERROR(dropout(x, std::numeric_limits<double>::quiet_NaN(), false), UsageError, "[0, 1]");
     EXPECT_ERROR(embedding(ids({0, 2}), x), Error, "index 2 at position 1 is outside [0, 2)");

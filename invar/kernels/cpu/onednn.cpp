@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -78,8 +79,8 @@ struct ConvLayout {
         const auto type = type_of(dtype), weight = type_of(weight_dtype);
         // oneDNN takes windows that leave less than a stride of the input unused, at its end; a larger rest, the
         // output padding of a transposed convolution, is left out.
-        const std::int64_t used_h = s.reach_h() - s.pad_h + s.stride_h < s.in_h ? s.reach_h() - s.pad_h : s.in_h;
-        const std::int64_t used_w = s.reach_w() - s.pad_w + s.stride_w < s.in_w ? s.reach_w() - s.pad_w : s.in_w;
+        const std::int64_t used_h = s.reach_h() - s.pad_h + s.stride_h <= s.in_h ? s.reach_h() - s.pad_h : s.in_h;
+        const std::int64_t used_w = s.reach_w() - s.pad_w + s.stride_w <= s.in_w ? s.reach_w() - s.pad_w : s.in_w;
         whole = used_h == s.in_h && used_w == s.in_w;
         x = memory::desc({s.batch, s.in_c, used_h, used_w}, type,
                          Dims{s.in_h * s.in_w * s.in_c, 1, s.in_w * s.in_c, s.in_c});
@@ -180,6 +181,27 @@ memory at(const memory::desc& desc, const void* data) {
 void reorder(const memory& from, const memory& to) {
     memory source(from), sink(to);
     dnnl::reorder(source, sink).execute(stream(), source, sink);
+}
+
+// Whether a window's weight at place `tap` meets any of the input, rather than padding alone.
+bool meets_input(std::int64_t tap, std::int64_t dilation, std::int64_t pad, std::int64_t stride, std::int64_t out,
+                 std::int64_t in) {
+    for (std::int64_t i = 0; i < out; ++i)
+        if (const std::int64_t at = i * stride + tap * dilation - pad; at >= 0 && at < in) return true;
+    return false;
+}
+
+// oneDNN's BF16 kernels leave the gradients of weights that meet padding alone as they found them: they are 0.
+void zero_weights_in_padding(const ConvSpec& s, float* gw) {
+    const std::int64_t width = s.in_c / s.groups;
+    for (std::int64_t r = 0; r < s.k_h; ++r)
+        for (std::int64_t c = 0; c < s.k_w; ++c) {
+            if (meets_input(r, s.dilation_h, s.pad_h, s.stride_h, s.out_h, s.in_h) &&
+                meets_input(c, s.dilation_w, s.pad_w, s.stride_w, s.out_w, s.in_w))
+                continue;
+            for (std::int64_t o = 0; o < s.out_c; ++o)
+                std::fill_n(gw + ((o * s.k_h + r) * s.k_w + c) * width, width, 0.0f);
+        }
 }
 
 // The one place where what oneDNN throws becomes our error; what it would not do is named.
@@ -288,6 +310,7 @@ void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, con
     stream().wait();
     reorder(weights.mem, at(l.w_user, gw));
     stream().wait();
+    zero_weights_in_padding(spec, gw);
 } catch (const dnnl::error& e) {
     refused(e, spec);
 }
