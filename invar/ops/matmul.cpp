@@ -35,6 +35,10 @@ Tensor as_matrices(const Tensor& x) {
             direct = direct && x.strides()[i] == batch * count;
         count *= x.size(i);
     }
+    // oneDNN takes strides that nest, the batch's outside the matrix or between its rows (as heads of attention lie).
+    const std::int64_t inner = column == 1 ? n : m, outer = column == 1 ? row : column, rows = column == 1 ? m : n;
+    if (count > 1 && batch != 0)
+        direct = direct && (batch >= outer * rows || (batch >= inner && outer >= batch * count));
     if (!direct) return dense(x).window(0, {count, m, n});
     return x.as_strided(0, {count, m, n}, {count == 1 ? m * n : batch, row, column});
 }
@@ -101,7 +105,8 @@ struct Linear {
     Shape x_shape{};
 
     Tensor forward(Context& ctx, const Tensors& in) {
-        const Tensor &x = in[0], &w = in[1], &bias = in[2];
+        const Tensor &x = in[0], &w = in[1];
+        const Tensor bias = in[2] ? dense(in[2]) : in[2];  // held until the product is done: kernels see a view of it
         if (x.dtype() != w.dtype() || (bias && bias.dtype() != x.dtype()) || !is_floating(x.dtype()))
             fail("linear: needs input, weight and bias of one floating dtype, not {}, {} and {}", x.str(), w.str(),
                  bias.str());
@@ -111,7 +116,7 @@ struct Linear {
         shape[-1] = w.size(0);
         Tensor y = Tensor::empty(shape, x.dtype(), x.device()), before;
         if (activation == Activation::gelu_tanh && ctx.recording()) before = Tensor::empty_like(y);
-        Epilogue epilogue{view_of(bias ? dense(bias) : bias), activation, {}, {}};
+        Epilogue epilogue{view_of(bias), activation, {}, {}};
         if (before) epilogue.before = matrix(before, w.size(0)).view();
         count_product(rows.view(), matrix(y, w.size(0)).view());
         kernels_for(x.device()).matmul_with(epilogue, rows.view(), weight.view(), matrix(y, w.size(0)).view(), false);

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "invar/core/memory.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/ops.h"
 #include "tests/ops/cases.h"
@@ -54,6 +55,30 @@ TEST(GradientsOfASum, FollowATransposedGradientToAnOperandOfLowerRank) {
     const std::vector<float> expected{1, 3, 5, 2, 4, 6};
     EXPECT_EQ(x.grad().to_vector<float>(), expected);
     EXPECT_EQ(position.grad().to_vector<float>(), expected);
+}
+
+// Nothing lies in the cache but what a call lets go of: what it still reads would be handed out again.
+TEST(Linear, HoldsABiasThatHadToBeCopiedUntilTheProductIsDone) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16})
+        for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh}) {
+            const Tensor x = ops::ones({4, 3}, dtype), w = ops::zeros({9, 3}, dtype);
+            const Tensor bias = ops::slice(ops::full({27}, 2, dtype), 0, 0, 27, 3);
+            const Tensor expected = ops::linear(x, w, ops::contiguous(bias), activation);
+            release_cached_memory(Device::cpu());
+            EXPECT_EQ(ops::linear(x, w, bias, activation).to_vector<double>(), expected.to_vector<double>())
+                << name_of(dtype);
+        }
+}
+
+// The last row of each matrix ends before a whole row step does, where the next matrix begins.
+TEST(Matmul, TakesMatricesWhoseRowsAreSlicesOfALargerOne) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+        const Tensor large = Tensor::from(random_values(2 * 14 * 17, -1, 1, 3), {2, 14, 17}, dtype);
+        const Tensor rows = ops::slice(large, 1, 0, 13, 3);
+        const Tensor x = Tensor::from(random_values(2 * 17 * 4, -1, 1, 4), {2, 17, 4}, dtype);
+        EXPECT_EQ(ops::matmul(rows, x).to_vector<double>(), ops::matmul(ops::contiguous(rows), x).to_vector<double>())
+            << name_of(dtype);
+    }
 }
 
 TEST(GradientCheck, GoesOverEveryOpThereIs) {

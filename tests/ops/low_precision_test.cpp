@@ -9,11 +9,13 @@
 namespace invar::testing {
 namespace {
 
-class LowPrecision : public ::testing::TestWithParam<Dtype> {};
+// The format, and how the inputs lie in memory.
+class LowPrecision : public ::testing::TestWithParam<std::tuple<Dtype, Layout>> {};
 
 TEST_P(LowPrecision, EveryOpStaysWithinItsRounding) {
+    const auto [dtype, inputs] = GetParam();
     for (const OpCase& op_case : all_cases()) {
-        const Prepared low = prepare_case(op_case, GetParam());
+        const Prepared low = prepare_case(op_case, dtype, inputs);
         Prepared exact = low;
         exact.leaves.clear();
         for (const Tensor& leaf : low.leaves)
@@ -22,26 +24,30 @@ TEST_P(LowPrecision, EveryOpStaysWithinItsRounding) {
         const Tensor y = low.run(low.leaves), reference = exact.run(exact.leaves);
         ASSERT_EQ(y.shape(), reference.shape()) << op_case.name;
         const std::size_t roundings = ops_behind(y);
-        EXPECT_LE(
-            error_share(y.to_vector<double>(), reference.to_vector<double>(), op_case.terms, GetParam(), roundings), 1)
+        EXPECT_LE(error_share(y.to_vector<double>(), reference.to_vector<double>(), op_case.terms, dtype, roundings), 1)
             << op_case.name;
 
-        const Tensor weights = Tensor::from(random_values(y.numel(), 0.5, 1.5, 99), y.shape(), GetParam());
+        const Tensor weights = Tensor::from(random_values(y.numel(), 0.5, 1.5, 99), y.shape(), dtype);
         backward(y, weights);
         backward(reference, Tensor::from(weights.to_vector<double>(), y.shape()));
         for (std::size_t i = 0; i < low.leaves.size(); ++i) {
             const Tensor grad = low.leaves[i].grad();
-            EXPECT_EQ(grad.dtype(), GetParam()) << op_case.name;
+            EXPECT_EQ(grad.dtype(), dtype) << op_case.name;
             EXPECT_LE(error_share(grad.to_vector<double>(), exact.leaves[i].grad().to_vector<double>(),
-                                  op_case.gradient_terms, GetParam(), roundings + 1),
+                                  op_case.gradient_terms, dtype, roundings + 1),
                       1)
                 << op_case.name << ", gradient of input " << i;
         }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, LowPrecision, ::testing::Values(Dtype::f16, Dtype::bf16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Formats, LowPrecision,
+                         ::testing::Combine(::testing::Values(Dtype::f16, Dtype::bf16),
+                                            ::testing::Values(Layout::dense, Layout::transposed, Layout::sliced)),
+                         [](const auto& info) {
+                             return fmt::format("{}_{}_inputs", name_of(std::get<0>(info.param)),
+                                                name_of(std::get<1>(info.param)));
+                         });
 
 }  // namespace
 }  // namespace invar::testing
