@@ -60,7 +60,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
             workers_.emplace_back([this](std::stop_token stop) { work(std::move(stop)); });
         }
     } catch (const std::system_error& error) {
-        fail("cannot start {} threads to read data: {}; use fewer num_workers", options_.num_workers, error.what());
+        fail("cannot start {} threads to read data: {}; use fewer num_workers", options_.num_workers,
+             error.code().message());
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <chrono>
+#include <utility>
 
 #include "invar/core/error.h"
 #include "invar/io/checksum.h"
@@ -102,8 +103,7 @@ void EventFile::record(std::string_view event) {
 
 void EventFile::flush() {
     if (pending_.empty()) return;
-    file_.append(pending_);
-    pending_.clear();
+    file_.append(std::exchange(pending_, {}));
 }
 
 void EventFile::sync() {

@@ -25,6 +25,7 @@ class EventFile {
     // What was flushed can be read, whatever becomes of this process; what was synced, whatever becomes of the machine.
     void flush();
     void sync();
+    const std::string& problem() const { return file_.problem(); }
     const std::filesystem::path& path() const { return file_.path(); }
 
   private:

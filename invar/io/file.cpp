@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kTemporarySuffix = ".invar-tmp";
+constexpr std::size_t kMostWaiting = std::size_t(16) << 20;  // bytes of a log; some ten thousand lines
 
 fs::path folder_of(const fs::path& path) {
     return path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -154,13 +155,30 @@ AppendFile AppendFile::create(fs::path path) {
 }
 
 void AppendFile::append(std::string_view bytes) {
+    waiting_.append(bytes);
+    try {
+        write_waiting();
+    } catch (const IoError&) {
+        if (waiting_.size() > kMostWaiting) throw;
+    }
+}
+
+void AppendFile::write_waiting() {
     const std::uint64_t before = size();
     try {
-        file_.write_all(bytes);
-    } catch (const IoError&) {
+        file_.write_all(waiting_);
+    } catch (const IoError& error) {
         (void)!::ftruncate(file_.get(), static_cast<off_t>(before));  // what did go in is a torn line
+        problem_ = error.what();
         throw;
     }
+    waiting_.clear();
+    problem_.clear();
+}
+
+void AppendFile::sync() {
+    if (!waiting_.empty()) write_waiting();
+    file_.sync();
 }
 
 void AppendFile::line(std::string_view text) {
@@ -174,6 +192,8 @@ void AppendFile::line(std::string_view text) {
 void AppendFile::truncate(std::uint64_t bytes) {
     check<IoError>(bytes <= size(), "cannot go back to byte {} of {}: it has only {}; the file was cut or replaced",
                    bytes, path_.string(), size());
+    waiting_.clear();
+    problem_.clear();
     int failed;
     do failed = ::ftruncate(file_.get(), static_cast<off_t>(bytes));
     while (failed != 0 && errno == EINTR);

@@ -30,7 +30,9 @@ bool is_temporary(const std::filesystem::path& path);
 void make_folders(const std::filesystem::path& folder);
 void sync_folder(const std::filesystem::path& folder);
 
-// A log that only grows: every append is one write(2), and one that fails half-way is taken back.
+// A log that only grows: every append is one write(2), and one that fails half-way is taken back. What cannot be
+// written, as on a full disk, waits in memory for the next attempt, so that a log does not stop what it tells of. It
+// does not wait for ever: sync() throws where there is still no room, and so does an append once too much is waiting.
 class AppendFile {
   public:
     explicit AppendFile(std::filesystem::path path);
@@ -41,14 +43,18 @@ class AppendFile {
     void line(std::string_view text);  // adds the newline; the text must have none
     // Back to the first `bytes` bytes, as when a run resumes from a checkpoint that remembers its place in the log.
     void truncate(std::uint64_t bytes);
-    void sync() { file_.sync(); }
+    void sync();
+    // Why something is waiting; "" where nothing is.
+    const std::string& problem() const { return problem_; }
     std::uint64_t size() const { return file_.size(); }
     const std::filesystem::path& path() const { return path_; }
 
   private:
     AppendFile(std::filesystem::path path, int flags);
+    void write_waiting();
     std::filesystem::path path_;
     Descriptor file_;
+    std::string waiting_, problem_;
 };
 
 // Held while a run writes into its folder. A second one is refused, also from another process; it ends with its holder,

@@ -46,6 +46,7 @@ class JsonlFile {
     std::uint64_t size() const { return file_.size(); }
     void truncate(std::uint64_t bytes) { file_.truncate(bytes); }
     void sync() { file_.sync(); }
+    const std::string& problem() const { return file_.problem(); }
 
   private:
     AppendFile file_;

@@ -192,8 +192,8 @@ std::string format_header(const SafetensorsHeader& header) {
             value["data_offsets"] = {entry.begin, entry.end};
             add(entry.name, value);
         }
-    } catch (const nlohmann::json::exception& error) {
-        fail<UsageError>("safetensors: a tensor name or a metadata text is not UTF-8 ({})", error.what());
+    } catch (const nlohmann::json::exception&) {
+        fail<UsageError>("safetensors: a tensor name or a metadata text is not UTF-8");
     }
     text += '}';
     text.resize((text.size() + 7) / 8 * 8, ' ');

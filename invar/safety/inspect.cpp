@@ -7,6 +7,7 @@
 #include <exception>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "invar/core/error.h"
@@ -40,7 +41,12 @@ class Readers {
         const std::size_t most = std::max<std::size_t>(1, pieces_.size());
         const std::size_t count = std::clamp<std::size_t>(std::size_t(std::max(threads, 1)), 1, most);
         std::vector<std::thread> others;
-        for (std::size_t i = 1; i < count; ++i) others.emplace_back([this] { read(); });
+        others.reserve(count);
+        try {
+            for (std::size_t i = 1; i < count; ++i) others.emplace_back([this] { read(); });
+        } catch (const std::system_error&) {
+            // The system lends no more threads (`ulimit -u`); those that there are will do.
+        }
         read();
         for (std::thread& thread : others) thread.join();
         if (failure_) std::rethrow_exception(failure_);

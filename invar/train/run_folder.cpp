@@ -195,8 +195,12 @@ void RunFolder::log(const Recovery& r, std::int64_t epoch) {
     events_->flush();
 }
 
+const std::string& RunFolder::problem() const {
+    return events_ && metrics_->problem().empty() ? events_->problem() : metrics_->problem();
+}
+
 void RunFolder::rewind(std::int64_t step) {
-    metrics_.reset();
+    metrics_.reset();  // what waits in it came after the checkpoint of that step, and is to be taken back too
     drop_lines_after(path_ / "metrics.jsonl", step);
     metrics_.emplace(path_ / "metrics.jsonl");
     if (!events_) return;

@@ -81,8 +81,10 @@ class RunFolder {
     // repeated.
     void rewind(std::int64_t step);
     void write_summary(const JsonLine& summary) const;
-    // Everything logged is on the disk. What a checkpoint rests on must be before the checkpoint is.
+    // Everything logged is on the disk, or it throws. What a checkpoint rests on must be before the checkpoint is.
     void sync();
+    // Why something that was logged is not in its file yet, but waits for room; "" where all is.
+    const std::string& problem() const;
     // Whether the folder was renamed while the run was writing; it goes on in the renamed one. Throws IoError where it
     // was deleted.
     bool follow();

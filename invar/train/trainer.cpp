@@ -165,8 +165,8 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     JsonLine line = summary_line(config_, summary_, setup_.device);
     if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
     if (!failure.empty()) line.add("failure", failure);
+    folder_->sync();  // first: no summary says "finished" of a run whose log lacks lines
     folder_->write_summary(line);
-    folder_->sync();
 }
 
 void Trainer::train_epoch(Observer& observer) {
@@ -274,6 +274,7 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
     m.memory = memory_stats(setup_.device);
     logged_at_ = now, samples_ = 0;
     folder_->log(m);
+    tell_of_full_log(observer);
     observer.stepped(m);
     summary_.train_loss = m.loss;
 }
@@ -292,6 +293,12 @@ void Trainer::tell(const Findings& findings, Observer& observer) {
         folder_->log(alert);
         observer.alerted(alert);
     }
+}
+
+void Trainer::tell_of_full_log(Observer& observer) {
+    if (told_full_log_ || folder_->problem().empty()) return;
+    told_full_log_ = true;
+    observer.noted(folder_->problem() + "; until the next checkpoint what is logged waits in memory");
 }
 
 void Trainer::validate(Observer& observer) {

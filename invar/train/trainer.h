@@ -120,6 +120,7 @@ class Trainer {
     void log_step(const Given& given, const StepReport& report, double now, Observer& observer);
     void hear_out(Observer& observer);
     void tell(const Findings& findings, Observer& observer);
+    void tell_of_full_log(Observer& observer);
     bool validation_due() const;
     void validate(Observer& observer);
     void save(Observer& observer);
@@ -155,6 +156,7 @@ class Trainer {
         MemoryStats memory;
     };
     Totals earlier_;  // of the processes before this one
+    bool told_full_log_ = false;
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
     CpuUse used_before_;

@@ -62,6 +62,24 @@ TEST_F(Output, AReaderThatLeavesDoesNotStopARun) {
     expect_finished();
 }
 
+TEST_F(Output, ALogThatTheDiskHasNoRoomForEndsTheRunAtACheckpointOnly) {
+    // Checkpoints of this model fit into 16 KiB, the metrics of so many steps do not.
+    const std::string run = "invar train" + small_words({"trainer.max_epochs=8", "monitor.enabled=false"});
+    const Result result = shell("ulimit -f 16; " + run);
+    EXPECT_EQ(result.code, 1) << result.err;
+    const std::string message = result.error();
+    EXPECT_TRUE(has(message, "runs/run/metrics.jsonl: File too large")) << message;
+    const std::size_t told = result.out.find("waits in memory");
+    EXPECT_NE(told, std::string::npos) << result.out;
+    EXPECT_EQ(result.out.find("waits in memory", told + 1), std::string::npos) << "once";
+    for (const std::string& line : lines("runs/run/metrics.jsonl"))
+        EXPECT_TRUE(nlohmann::json::parse(line, nullptr, false).is_object()) << "no line is torn: " << line;
+
+    const Result resumed = shell("invar train --resume runs/run");
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(lines("runs/run/metrics.jsonl").size(), 88u) << "eighty steps and eight validations";
+}
+
 TEST_F(Output, WhatOnlyPrintsFailsWhereItCannot) {
     for (const char* command : {"formats", "ops", "ops --json", "--help", "train --help", "--version",
                                 "completion bash", "train synthetic --print-config"}) {

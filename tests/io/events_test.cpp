@@ -4,6 +4,7 @@
 
 #include "scratch.h"
 #include "tests/io/event_reader.h"
+#include "tests/io/full_disk.h"
 
 namespace invar {
 
@@ -82,6 +83,24 @@ TEST(EventFile, OfAResumedRunHasTensorBoardDropOnlyWhatIsRepeated) {
         for (int step = last + 1; step <= 4; ++step) next.scalar("loss", step, 10 * step);
     }
     EXPECT_EQ(shown_by_tensorboard(scratch.path()).at("loss"), (Points{{1, 1}, {2, 2}, {3, 3}, {4, 40}}));
+}
+
+TEST(EventFile, HasEveryRecordOnceAfterADiskWasFull) {
+    const Scratch scratch;
+    EventFile file(scratch.path());
+    {
+        const FullDisk full(std::filesystem::file_size(file.path()) + 10);
+        for (int step = 1; step <= 3; ++step) {
+            file.scalar("loss", step, step);
+            file.flush();
+        }
+        EXPECT_NE(file.problem(), "");
+        EXPECT_THROW(file.sync(), IoError);
+        EXPECT_EQ(read_events(file.path()).size(), 2u) << "no part of a record";
+    }
+    file.sync();
+    EXPECT_EQ(file.problem(), "");
+    EXPECT_EQ(shown_by_tensorboard(scratch.path()).at("loss"), (Points{{1, 1}, {2, 2}, {3, 3}}));
 }
 
 TEST(EventFile, RefusesAFolderItCannotMake) {

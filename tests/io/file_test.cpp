@@ -1,36 +1,15 @@
 #include "invar/io/file.h"
 
-#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 
 #include "scratch.h"
+#include "tests/io/full_disk.h"
 
 namespace invar {
-
-namespace {
-
-// No file may grow past this while it lives: the kernel's own way to a full disk, also for root.
-class FullDisk {
-  public:
-    explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-        ::getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        ::setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FullDisk() {
-        ::setrlimit(RLIMIT_FSIZE, &before_);
-        std::signal(SIGXFSZ, handler_);
-    }
-
-  private:
-    void (*handler_)(int);
-    rlimit before_{};
-};
-
-}  // namespace
 
 TEST(ReadFile, ReturnsEveryByte) {
     const Scratch scratch;
@@ -41,6 +20,27 @@ TEST(ReadFile, ReturnsEveryByte) {
     put(scratch / "empty", "");
     EXPECT_EQ(read_file(scratch / "empty"), "");
     EXPECT_FALSE(read_file("/proc/self/status").empty()) << "files without a size are read to their end";
+}
+
+TEST(ReadFile, RefusesAPipeAtOnceUnlessThisProcessWasHandedIt) {
+    const Scratch scratch;
+    ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+    EXPECT_TRUE(has(message_of<IoError>([&] { read_file(scratch / "pipe"); }), "it is a pipe"));
+    EXPECT_TRUE(has(message_of<IoError>([&] { AppendFile(scratch / "pipe"); }), "it is a pipe"));
+    EXPECT_TRUE(has(message_of<IoError>([] { read_file("/dev/zero"); }), "it is a device"));
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    ASSERT_EQ(::write(ends[1], "handed", 6), 6);
+    ::close(ends[1]);
+    EXPECT_EQ(read_file("/dev/fd/" + std::to_string(ends[0])), "handed");
+    ::close(ends[0]);
+}
+
+TEST(ReadFile, StopsAtTheMostThatSuchAFileMayHold) {
+    const Scratch scratch;
+    put(scratch / "a", "12345");
+    EXPECT_EQ(read_file(scratch / "a", 5), "12345");
+    EXPECT_TRUE(has(message_of<IoError>([&] { read_file(scratch / "a", 4); }), "more than the 4 bytes"));
 }
 
 TEST(ReadFile, NamesTheFileAndTheReason) {
@@ -154,18 +154,55 @@ TEST(AppendFile, GoesBackToAByteButNeverPastItsEnd) {
     EXPECT_EQ(read_file(scratch / "log"), "kept\nagain\n");
 }
 
-TEST(AppendFile, TakesBackALineTheDiskHadNoRoomFor) {
+TEST(AppendFile, KeepsWhatTheDiskHasNoRoomForUntilItHas) {
     const Scratch scratch;
     AppendFile log(scratch / "log");
     log.line("whole");
     {
         const FullDisk full(10);
-        const std::string message = message_of<IoError>([&] { log.line("this line does not fit"); });
-        EXPECT_TRUE(has(message, "free space")) << message;
+        log.line("this line does not fit");
+        log.line("x");
+        EXPECT_TRUE(has(log.problem(), "free space")) << log.problem();
+        EXPECT_EQ(read_file(scratch / "log"), "whole\n") << "no part of a line, and none before its turn";
+        const std::string message = message_of<IoError>([&] { log.sync(); });
+        EXPECT_EQ(message, log.problem()) << "what is not on the disk is not said to be";
     }
-    EXPECT_EQ(read_file(scratch / "log"), "whole\n");
+    log.sync();
+    EXPECT_EQ(log.problem(), "");
+    EXPECT_EQ(read_file(scratch / "log"), "whole\nthis line does not fit\nx\n");
+    {
+        const FullDisk full(10);
+        log.line("again");
+    }
     log.line("later");
-    EXPECT_EQ(read_file(scratch / "log"), "whole\nlater\n");
+    EXPECT_EQ(log.problem(), "");
+    EXPECT_EQ(read_file(scratch / "log"), "whole\nthis line does not fit\nx\nagain\nlater\n");
+}
+
+TEST(AppendFile, ForgetsWhatWaitsWhenItGoesBack) {
+    const Scratch scratch;
+    AppendFile log(scratch / "log");
+    log.line("kept");
+    {
+        const FullDisk full(5);
+        log.line("after the checkpoint");
+    }
+    log.truncate(5);
+    EXPECT_EQ(log.problem(), "");
+    log.line("again");
+    EXPECT_EQ(read_file(scratch / "log"), "kept\nagain\n");
+}
+
+TEST(AppendFile, DoesNotFillTheMemoryInTheDisksStead) {
+    const Scratch scratch;
+    AppendFile log(scratch / "log");
+    const FullDisk full(10);
+    const std::string megabyte(1 << 20, 'x');
+    for (int i = 0; i < 16; ++i) log.append(megabyte);
+    EXPECT_TRUE(has(message_of<IoError>([&] { log.append(megabyte); }), "free space"));
+}
+
+TEST(AppendFile, RefusesADevice) {
     EXPECT_TRUE(has(message_of<IoError>([&] { AppendFile("/dev/full"); }), "it is a device; name an ordinary file"));
 }
 
