@@ -83,8 +83,9 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
     for (const double norm : run.grad_norm.y)
         if (std::isfinite(norm) && !(norm <= run.max_grad_norm)) run.max_grad_norm = norm;
 
-    run.val_loss = last_of(log, {"val_loss", "val_loss_epoch", "valid_loss", "validation_loss", "eval_loss",
-                                 "test_loss", "test_loss_epoch"});
+    const std::vector<std::string> held_out_losses{"val_loss",  "val_loss_epoch", "valid_loss",     "validation_loss",
+                                                   "eval_loss", "test_loss",      "test_loss_epoch"};
+    run.val_loss = last_of(log, held_out_losses);
     run.train_seconds = last_of(log, seconds_names());
     run.waited_share = last_of(log, {"waited_share"});
     run.skipped = last_of(log, {"skipped_steps", "skipped", "overflow_count"});
@@ -104,6 +105,8 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
 
     run.not_finite = first_not_finite("loss", run.loss);
     if (run.not_finite.empty()) run.not_finite = first_not_finite(metric, run.metric_curve);
+    if (const auto name = find_any(held_out_losses, log.names()); name && run.not_finite.empty())
+        run.not_finite = first_not_finite(*name, log.series.at(*name));
     return run;
 }
 

@@ -188,6 +188,14 @@ TEST(ReadRun, TakesTheLastOrTheBestValue) {
     EXPECT_EQ(record_of(log, "val_loss", Better::lower, Take::best).metric, 0.3);
 }
 
+TEST(ReadRun, SeesANaNInTheLossOnHeldOutDataToo) {
+    const RunLog log = parse_log("step,loss,val_acc,val_loss\n1,2,0.7,0.5\n2,1,0.9,nan\n", "f");
+    EXPECT_EQ(record_of(log, "val_acc", Better::higher, Take::last).not_finite, "val_loss is NaN at step 2");
+    const RunLog other =
+        parse_log("{\"step\":1,\"loss\":2}\n{\"step\":2,\"eval_loss\":Infinity,\"eval_f1\":0.5}\n", "g");
+    EXPECT_EQ(record_of(other, "eval_f1", Better::higher, Take::last).not_finite, "eval_loss is infinite at step 2");
+}
+
 TEST(Decide, JudgesOneRunByThresholdsAndSeveralByTests) {
     Comparison one = comparison_of({0.8863}, {0.8850});
     decide(one);
