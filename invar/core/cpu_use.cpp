@@ -1,5 +1,6 @@
 #include "invar/core/cpu_use.h"
 
+#include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,6 +51,14 @@ CpuUse cpu_use() {
     ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
     use.others = busy_seconds() - (double(own.tv_sec) + 1e-9 * double(own.tv_nsec));
     return use;
+}
+
+std::string disturbance_of(double waited_share, std::string_view who) {
+    constexpr double kDisturbed = 0.1;  // from here on times say more about what else ran
+    if (!(waited_share > kDisturbed)) return "";
+    return fmt::format(
+        "other work on this machine kept the threads of {} waiting for {:.0f}% of the time they could have run", who,
+        100 * waited_share);
 }
 
 }  // namespace invar

@@ -1,6 +1,9 @@
 // What the threads of this process had of the processor, and how long they waited for it while others had it.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 namespace invar {
 
 struct CpuUse {
@@ -15,5 +18,9 @@ struct CpuUse {
 };
 // Since the threads began. All zero where the system does not tell.
 CpuUse cpu_use();
+
+// What makes times of `who` worthless as a measure of speed: that others kept its threads waiting for more than a tenth
+// of the time they could have run. "" where they did not, or where nothing is known.
+std::string disturbance_of(double waited_share, std::string_view who);
 
 }  // namespace invar

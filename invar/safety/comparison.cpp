@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 
@@ -142,17 +143,10 @@ void sum_up(Arm& arm) {
 
 namespace {
 
-// From here on the times say more about what else ran than about the precision.
-constexpr double kDisturbed = 0.1;
-
 std::string disturbance(const Arm& arm, const Arm& baseline) {
-    for (const Arm* each : {&baseline, &arm})
-        if (each->waited_share > kDisturbed)
-            return fmt::format(
-                "other work on this machine kept the threads of {} waiting for {:.0f}% of the time they "
-                "could have run",
-                each->name, 100 * each->waited_share);
-    return "";
+    if (arm.runs.empty()) return "";  // there are no times of it
+    const std::string first = disturbance_of(baseline.waited_share, baseline.name);
+    return first.empty() ? disturbance_of(arm.waited_share, arm.name) : first;
 }
 
 // All must have learned: a mean over some that did and some that did not is no baseline.

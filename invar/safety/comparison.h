@@ -115,7 +115,8 @@ struct FoundRun {
     std::string unfinished;        // why it is not a whole run; "" where it is, or where nothing says so
     std::filesystem::path config;  // our own config.yaml; empty where there is none
     std::vector<std::string> recoveries;
-    std::size_t digest = 0;  // of all that was read
+    double max_grad_norm = kUnknown;  // of all steps, where its summary knows it
+    std::size_t digest = 0;           // of all that was read
 };
 FoundRun read_run(const std::filesystem::path& path);
 RunRecord record_of(const FoundRun& run, const std::string& metric, Better direction, Take take);

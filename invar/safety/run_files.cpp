@@ -148,6 +148,9 @@ void add_summary(FoundRun& run, const fs::path& file) {
     if (!value.is_object()) return;
     if (const auto found = value.find("precision"); found != value.end() && found->is_string())
         run.precision = found->get<std::string>();
+    // Its curve holds the steps that were logged.
+    if (const auto found = value.find("max_grad_norm"); found != value.end() && found->is_number())
+        run.max_grad_norm = found->get<double>();
     if (const auto found = value.find("all_finite"); found != value.end() && *found == false)
         run.not_finite = "NaN or Inf in the losses or weights";
     for (int i = 1; value.contains(fmt::format("recovery_{}", i)); ++i) {
@@ -245,6 +248,8 @@ RunRecord record_of(const FoundRun& found, const std::string& metric, Better dir
     run.recoveries = found.recoveries;
     if (!found.precision.empty()) run.folder = found.config.parent_path();
     if (run.not_finite.empty()) run.not_finite = found.not_finite;
+    if (std::isfinite(found.max_grad_norm) && !(found.max_grad_norm <= run.max_grad_norm))
+        run.max_grad_norm = found.max_grad_norm;
     return run;
 }
 

@@ -258,6 +258,25 @@ TEST(Decide, DoesNotJudgeTheSpeedOfADisturbedMachine) {
     EXPECT_EQ(c.verdict, Verdict::pass) << "speed has no part in the verdict";
 }
 
+TEST(Decide, SaysNothingOfTheSpeedOfACandidateThatWasNotTrained) {
+    Comparison c = comparison_of({0.1}, {});
+    c.baseline.runs[0].not_learned = "it guesses";
+    c.baseline.runs[0].waited_share = 0.4;
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::invalid);
+    EXPECT_EQ(c.candidates[0].disturbed, "");
+}
+
+// Metrics are logged now and then; the summary has seen every step.
+TEST(ReadRun, TakesTheLargestGradientNormOfAllSteps) {
+    const Scratch scratch;
+    put_in(
+        scratch / "r/metrics.jsonl",
+        "{\"step\":1,\"loss\":0.9,\"grad_norm\":3}\n{\"step\":50,\"loss\":0.5,\"grad_norm\":1,\"val_accuracy\":0.8}\n");
+    put_in(scratch / "r/summary.json", "{\"precision\":\"32-true\",\"steps\":50,\"max_grad_norm\":41012.5}\n");
+    EXPECT_EQ(record_of(read_run(scratch / "r"), "val_accuracy", Better::higher, Take::last).max_grad_norm, 41012.5);
+}
+
 TEST(ReadRun, TellsARunThatWasStoppedAsUnstable) {
     const Scratch scratch;
     put_in(scratch / "r/metrics.jsonl", "{\"step\":1,\"loss\":0.9,\"val_accuracy\":0.8}\n");
