@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/core/cpu_use.h"
 #include "invar/report/text.h"
 #include "invar/train/run_folder.h"
 
@@ -29,8 +31,13 @@ std::string json_of(const BenchResult& r) {
     line.add("flops_per_step", r.flops_per_step).add("flops_per_s", r.flops_per_s);
     line.add("product_flops_per_s", r.product_flops_per_s).add("product_share", r.flops_per_s / r.product_flops_per_s);
     if (r.memory_used > 0) line.add("card_bytes", r.memory_used);
+    if (std::isfinite(r.waited_share)) line.add("waited_share", r.waited_share);
     line.add("peak_bytes", memory_line(r.memory.peak, r.memory.peak_total));
     return line.add("device", r.device).add("threads", r.threads).text();
+}
+
+std::string disturbance(const std::vector<BenchResult>& results) {
+    return disturbance_of(results.front().waited_share, "this program");
 }
 
 // Rates in one unit for all rows, the one that suits the largest.
@@ -42,21 +49,26 @@ std::string table_of(const std::vector<BenchResult>& results) {
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
     header.push_back("total");
     const bool card = results.front().memory_used > 0;
+    const bool disturbed = !disturbance(results).empty();
     if (card) header.push_back("card");
     Table table(header);
     for (const BenchResult& r : results) {
-        std::vector<std::string> cells = {r.precision,
-                                          fmt::format("{:.{}f}", r.ms_per_step, r.ms_per_step < 1 ? 4 : 2),
-                                          human_rate(r.samples_per_s),
-                                          r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio) : "-",
-                                          fmt::format("{:.1f}", r.flops_per_s * (large ? 1e-12 : 1e-9)),
-                                          fmt::format("{:.1f}%", 100 * r.flops_per_s / r.product_flops_per_s)};
+        std::vector<std::string> cells = {
+            r.precision,
+            fmt::format("{:.{}f}", r.ms_per_step, r.ms_per_step < 1 ? 4 : 2),
+            human_rate(r.samples_per_s),
+            disturbed     ? "disturbed"
+            : r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio)
+                          : "-",
+            fmt::format("{:.1f}", r.flops_per_s * (large ? 1e-12 : 1e-9)),
+            disturbed ? "-" : fmt::format("{:.1f}%", 100 * r.flops_per_s / r.product_flops_per_s)};
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(double(r.memory.peak_total)));
         if (card) cells.push_back(human_bytes(double(r.memory_used)));
         table.row(cells);
     }
-    return table.text("  ");
+    return table.fitted("  ", {"data", "workspace", "masters", "gradients", "weights", "optimizer", "of product",
+                               large ? "TFLOP/s" : "GFLOP/s", "activations", "samples/s"});
 }
 
 int bench(const BenchArguments& arguments) {
@@ -82,6 +94,8 @@ int bench(const BenchArguments& arguments) {
         say(fmt::format("replayed as a CUDA graph of {} parts; each time is the mean of a stretch of steps",
                         first.graph_parts));
     print(table_of(results));
+    if (const std::string why = disturbance(results); !why.empty())
+        say(fmt::format("times were disturbed and are not compared: {}", why));
     return 0;
 }
 

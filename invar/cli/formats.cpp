@@ -38,7 +38,7 @@ void print_table() {
                    fmt::format("{:.3e}", f.smallest_normal), fmt::format("{:.3e}", f.smallest_subnormal),
                    fmt::format("{:.3e}", f.epsilon), fmt::format("{:.1f}", f.decimal_digits),
                    fmt::format("{:g}x", f.memory_vs_f32)});
-    print(table.text());
+    print(table.fitted("", {"vs FP32", "exponent", "mantissa", "smallest subnormal", "digits", "bits"}));
     print(
         "\nvs FP32: memory. tf32 is a way to multiply, stored in 32 bits. f8e4m3 has no infinity: beyond its max comes "
         "NaN.\n");

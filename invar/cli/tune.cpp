@@ -10,6 +10,7 @@
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
 #include "invar/cli/verdict.h"
+#include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/io/jsonl.h"
@@ -144,7 +145,10 @@ int tune_command(const TuneArguments& a) {
         for (const auto& [name, r] : measured)
             table.row({name, fmt::format("{:.2f}", r.ms_per_step), human_rate(r.samples_per_s),
                        human_bytes(double(r.memory.peak_total))});
-        say(table.text("  "));
+        print(table.text("  "));
+        if (const std::string why = disturbance_of(measured.front().second.waited_share, "this program"); !why.empty())
+            say(fmt::format("times were disturbed: {}", why));
+        say("");
     }
     return validate_tuned(given, a, options.candidate, tuning);
 }

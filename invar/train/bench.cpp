@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 
+#include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
 #include "invar/kernels/flops.h"
@@ -141,6 +143,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         tell(1);
     }
 
+    const CpuUse used = cpu_use();
     std::vector<std::unique_ptr<Bench>> benches;
     for (const Config& config : configs) benches.push_back(std::make_unique<Bench>(config));
     std::vector<std::vector<double>> times(n);
@@ -156,9 +159,12 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         }
     }
 
+    const double waited =
+        device.is_cpu() ? (cpu_use() - used).waited_share() : std::numeric_limits<double>::quiet_NaN();
     double baseline = 0.0;
     for (std::size_t i = 0; i < n; ++i) {
         BenchResult& r = results[i];
+        r.waited_share = waited;
         r.ms_per_step = median(times[i]);
         r.fastest_ms = *std::min_element(times[i].begin(), times[i].end());
         r.graph_parts = benches[i]->step.parts();

@@ -31,6 +31,7 @@ struct BenchResult {
     double flops_per_s = 0.0;
     double product_flops_per_s = 0.0;  // one large product in the format this precision multiplies in, same run
     MemoryStats memory;
+    double waited_share = 0.0;     // see CpuUse; over all that was timed, NaN where nothing is known or the GPU did it
     std::int64_t memory_used = 0;  // of the whole card, as its driver counts after the step; 0: not known
 };
 

@@ -137,6 +137,8 @@ TEST_F(Commands, BenchTellsArithmeticAndItsShareOfTheBestProduct) {
     const Result table = invar(words);
     EXPECT_EQ(table.code, 0) << table.err;
     EXPECT_TRUE(has(table.out, "FLOP/s") && has(table.out, "of product") && has(table.out, "activations")) << table.out;
+    const bool disturbed = has(table.out, "times were disturbed and are not compared: other work on this machine");
+    EXPECT_EQ(has(table.out, "1.00x"), !disturbed) << table.out;
     Words json = words;
     json.push_back("--json");
     const auto lines = json_lines(invar(json).out);
@@ -145,6 +147,8 @@ TEST_F(Commands, BenchTellsArithmeticAndItsShareOfTheBestProduct) {
         const double rate = line.at("flops_per_s"), best = line.at("product_flops_per_s"),
                      each = line.at("flops_per_step"), ms = line.at("ms_per_step");
         EXPECT_GT(each, 0);
+        const double waited = line.value("waited_share", 0.0);
+        EXPECT_TRUE(waited >= 0 && waited <= 1) << waited;
         EXPECT_NEAR(rate, 1e3 * each / ms, 1e-9 * rate);
         EXPECT_NEAR(line.at("product_share").get<double>(), rate / best, 1e-9);
     }
