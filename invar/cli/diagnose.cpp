@@ -59,6 +59,11 @@ void print_updates(const Diagnosis& d) {
 void print_diagnosis(const Diagnosis& d, const std::string& name) {
     say(fmt::format("{}: {} step{} in FP32, held against {}", name, d.steps, d.steps == 1 ? "" : "s",
                     name_of(d.format)));
+    if (d.layers.empty() && d.finding) {  // it broke in the first step, before anything was counted
+        say("");
+        print_finding(d.finding);
+        return;
+    }
     Table table({"module", "direction", "largest", "smallest", "overflow", "subnormal", "vanish", "head-room"});
     for (const PassageRow& r : passage_rows(d))
         table.row({r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room});
@@ -173,7 +178,7 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
             say("");
             print_diagnosis(diagnosis, config.exp_name);
         }
-        say(fmt::format("heat maps: {}", page.string()));
+        say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }
     return diagnosis.finding ? 1 : 0;
 }
@@ -200,7 +205,7 @@ int diagnose_command(DiagnoseArguments& a) {
         say(json_diagnosis(diagnosis));
     } else {
         print_diagnosis(diagnosis, config.exp_name);
-        say(fmt::format("heat maps: {}", page.string()));
+        say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }
     return diagnosis.finding ? 1 : 0;
 }
@@ -218,12 +223,11 @@ void add_diagnose(CLI::App& app, int& exit_code) {
         ->option_text("FORMAT");
     command->add_option("--html", a.html, "Where the heat maps go")->option_text("FILE");
     command->add_flag("--json", a.json, "Print one JSON object");
-    command->footer(
-        example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                 "invar diagnose runs/fashion_mnist"}) +
-        "\n\nA run that broke keeps the step that did it: `invar diagnose RUN` replays that. Exits with 1 "
-        "where NaN or Inf is found, with 2 where it cannot look." +
-        read_more("DIAGNOSE.md", "tells how to read the table"));
+    command->footer(example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
+                             "invar diagnose runs/fashion_mnist"}) +
+                    "\n\nA run that broke keeps the step that did it: `invar diagnose RUN` replays that. Exits with 1 "
+                    "where NaN or Inf is found, with 2 where it cannot look." +
+                    read_more("DIAGNOSE.md", "tells how to read the table"));
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 

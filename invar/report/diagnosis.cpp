@@ -194,16 +194,20 @@ std::string json_diagnosis(const Diagnosis& d) {
 }
 
 std::string html_diagnosis(const Diagnosis& d, const std::string& title) {
+    const std::string measured =
+        d.layers.empty() ? "<p>The first step broke, before anything was counted.</p>\n"
+                         : fmt::format(
+                               "<h2>Exponents</h2>\n{}{}<h2>By module</h2>\n{}"
+                               "<h2>Loss scale</h2>\n<p>{}</p>\n<h2>Weights, were they "
+                               "kept in {} alone</h2>\n{}",
+                               heat(d, Direction::forward), heat(d, Direction::backward), table(passage_rows(d)),
+                               e(scale_sentence(d)), name_of(d.format), updates_table(d));
     return fmt::format(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
         "content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n<style>{1}{2}</style>\n</head>\n<body>\n"
         "<main>\n<h1>{0}</h1>\n<dl><div><dt>steps</dt><dd>{3}</dd></div><div><dt>held against</dt><dd>{4}</dd></div>"
-        "<div><dt>candidate</dt><dd>{5}</dd></div></dl>\n{6}<h2>Exponents</h2>\n{7}{8}<h2>By module</h2>\n{9}"
-        "<h2>Loss scale</h2>\n<p>{10}</p>\n<h2>Weights, were they kept in {4} "
-        "alone</h2>\n{11}</main>\n</body>\n</html>\n",
-        e(title), kReportStyle, kHeatStyle, d.steps, name_of(d.format), e(d.candidate), findings(d),
-        heat(d, Direction::forward), heat(d, Direction::backward), table(passage_rows(d)), e(scale_sentence(d)),
-        updates_table(d));
+        "<div><dt>candidate</dt><dd>{5}</dd></div></dl>\n{6}{7}</main>\n</body>\n</html>\n",
+        e(title), kReportStyle, kHeatStyle, d.steps, name_of(d.format), e(d.candidate), findings(d), measured);
 }
 
 }  // namespace invar

@@ -55,6 +55,7 @@ std::string limit_line(const Columns& columns, int exponent, int height, const c
 }  // namespace
 
 const std::string_view kHeatStyle = R"(
+pre { white-space: pre-wrap; }
 .heat { fill: var(--c2); } .heatmap text { font-size: 11px; } .heatmap svg { width: auto; max-width: none; }
 .heatmap { overflow-x: auto; margin-bottom: 18px; }
 )";

@@ -39,6 +39,10 @@ TEST_F(DiagnoseCommand, FitsANarrowTerminal) {
     ASSERT_EQ(result.code, 0) << result.out;
     EXPECT_TRUE(has(result.out, "vanish"));
     EXPECT_FALSE(has(result.out, "smallest")) << result.out;
+    const Result formats = on_terminal({"formats"}, 64);
+    EXPECT_TRUE(has(formats.out, "smallest normal") && !has(formats.out, "mantissa")) << formats.out;
+    const Result bench = on_terminal(small({"--steps", "1", "--warmup", "0"}, {"bench"}), 64);
+    EXPECT_TRUE(has(bench.out, "ms/step") && has(bench.out, "total") && !has(bench.out, "masters")) << bench.out;
 }
 
 TEST_F(DiagnoseCommand, BlamesARateThatNoPrecisionSurvives) {
@@ -48,6 +52,19 @@ TEST_F(DiagnoseCommand, BlamesARateThatNoPrecisionSurvives) {
     EXPECT_TRUE(has(result.out, "first bad operation: ")) << result.out;
     EXPECT_TRUE(has(result.out, "to blame: model; ")) << result.out;
     EXPECT_TRUE(has(result.out, "remedy: optimizer.lr=1e+29")) << result.out;
+}
+
+// Where the first step breaks there is nothing to say of loss scales and lost updates.
+TEST_F(DiagnoseCommand, SaysNothingOfWhatItDidNotCount) {
+    ASSERT_EQ(invar(small({"optimizer=sgd", "optimizer.lr=1e30"})).code, 1);
+    const Result result = invar({"diagnose", "runs/run"});
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_TRUE(has(result.out, "first bad operation: ")) << result.out;
+    EXPECT_FALSE(has(result.out, "loss scale is needed") || has(result.out, "head-room")) << result.out;
+    EXPECT_TRUE(has(result.out, "page: runs/run/diagnosis.html")) << result.out;
+    const std::string page = slurp(folder_ / "runs/run/diagnosis.html");
+    EXPECT_TRUE(has(page, "first bad operation: ") && has(page, "before anything was counted")) << page;
+    EXPECT_FALSE(has(page, "loss scale is needed") || has(page, "<h2>Exponents")) << page;
 }
 
 TEST_F(DiagnoseCommand, ExplainsARunThatBreaksAndReplaysItAfterwards) {
