@@ -105,6 +105,7 @@ std::string human_count(std::int64_t n) {
 }
 
 std::string loss_text(double loss) {
+    if (std::isnan(loss)) return "nan";  // whose sign means nothing
     return loss != 0 && std::fabs(loss) < 1e-2 ? fmt::format("{:.4g}", loss) : fmt::format("{:.6f}", loss);
 }
 

@@ -28,7 +28,8 @@ std::string run_lines(Setup& setup, const Config& config) {
                     human_count(data.samples_per_epoch()), to_validate > 0 ? human_count(to_validate) : "none");
     text += fmt::format("batches of {}", data.options().batch_size);
     if (setup.accumulate > 1) text += fmt::format(", {} to a step", setup.accumulate);
-    return text + fmt::format("; {} steps, {} an epoch", setup.total_steps, setup.steps_per_epoch);
+    return text + fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
+                              setup.steps_per_epoch);
 }
 
 }  // namespace invar

@@ -61,10 +61,16 @@ std::string why_worthless(const RunSummary& summary) {
         return fmt::format("all {} steps were skipped, nothing was trained", summary.steps);
     if (2 * summary.skipped > summary.steps)
         return fmt::format("{} of {} steps were skipped", summary.skipped, summary.steps);
-    if (!std::isfinite(summary.train_loss)) return fmt::format("the training loss ends at {}", summary.train_loss);
+    if (!std::isfinite(summary.train_loss)) return "the training loss ends at " + loss_text(summary.train_loss);
     if (summary.validated && !std::isfinite(summary.val_loss))
-        return fmt::format("the validation loss ends at {}", summary.val_loss);
+        return "the validation loss ends at " + loss_text(summary.val_loss);
     return "";
+}
+
+// Of the settings that bound a run, the one that did.
+const char* ended_by(Trainer& trainer, const Config& config) {
+    const std::int64_t epochs = trainer.setup().steps_per_epoch * config.trainer.max_epochs;
+    return config.trainer.max_steps >= 0 && config.trainer.max_steps < epochs ? "max_steps" : "max_epochs";
 }
 
 std::string summary_table(const RunSummary& summary, bool scaled) {
@@ -126,7 +132,7 @@ int train(TrainArguments& arguments) {
         print(summary_table(summary, trainer.setup().scaler->enabled()));
         say(fmt::format("run folder: {}", folder));
         if (finished && summary.steps_now == 0)
-            say("there was nothing left to train; a larger trainer.max_epochs goes on");
+            say(fmt::format("there was nothing left to train; a larger trainer.{} goes on", ended_by(trainer, config)));
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
     if (const std::string why = finished ? why_worthless(summary) : ""; !why.empty()) {

@@ -84,7 +84,8 @@ ReportContext validation_context(const Validation& v, const std::string& config,
         {"Date", now()},
         {v.device.empty() ? "Machine" : "Host", machine()},
         {"Model", fmt::format("{} on {}, batch {}", base.model.name, base.data.name, base.data.batch_size)},
-        {"Configuration", config.empty() ? "the defaults" : config}};
+        {"Configuration", fmt::format("{}{}", config.empty() ? "the defaults" : config,
+                                      overrides.empty() ? "" : ", with the keys under Reproduce")}};
     if (!v.device.empty()) context.facts.insert(context.facts.begin() + 1, {"Device", v.device});
     context.validated_on = base.trainer.limit_val_batches == BatchCount::all()
                                ? "full validation set"

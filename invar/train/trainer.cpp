@@ -129,6 +129,7 @@ void Trainer::read_totals(const fs::path& summary) {
         if (steps <= 0) return;
         earlier_.seconds = before.at("train_seconds").get<double>() * std::min(double(progress_.step) / steps, 1.0);
         earlier_.samples_per_s = before.at("samples_per_s");
+        if (before.contains("waited_share")) earlier_.waited_share = before.at("waited_share");
         const nlohmann::json& peak = before.at("peak_bytes");
         for (int i = 0; i < kPurposes; ++i) earlier_.memory.peak[std::size_t(i)] = peak.at(name_of(Purpose(i)));
         earlier_.memory.peak_total = peak.at("total");
@@ -144,6 +145,15 @@ void Trainer::measure_memory() {
     summary_.memory.peak_total = std::max(summary_.memory.peak_total, earlier_.memory.peak_total);
 }
 
+// Of all processes that trained this run, each by the time it did.
+double Trainer::waited_share() const {
+    const double now = (cpu_use() - used_before_).waited_share(), before = earlier_.waited_share;
+    const double seconds = clock_.seconds(), all = earlier_.seconds + seconds;
+    if (std::isnan(before) || !(all > 0)) return now;
+    if (std::isnan(now) || !(seconds > 0)) return before;
+    return (earlier_.seconds * before + seconds * now) / all;
+}
+
 void Trainer::write_summary(const std::string& status, const std::string& failure) {
     summary_.status = status;
     summary_.precision = setup_.precision.name();
@@ -153,7 +163,7 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.final_scale = setup_.scaler->get_scale();
     summary_.steps_now = heard_steps_;
     summary_.train_seconds = earlier_.seconds + clock_.seconds();
-    summary_.waited_share = (cpu_use() - used_before_).waited_share();
+    summary_.waited_share = waited_share();
     const bool warm = trained_samples_ > warm_samples_;  // there were more steps than the first ones
     const double before = earlier_.samples_per_s > 0 ? earlier_.seconds : 0.0;
     const double rated = before + clock_.seconds() - (warm ? warm_seconds_ : 0.0);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <optional>
 
 #include "invar/core/cpu_use.h"
@@ -125,6 +126,7 @@ class Trainer {
     void validate(Observer& observer);
     void save(Observer& observer);
     void measure_memory();
+    double waited_share() const;
     void write_summary(const std::string& status, const std::string& failure = "");
     void react(const Instability& found, Observer& observer);
     void recover(Observer& observer);
@@ -153,6 +155,7 @@ class Trainer {
     RunSummary summary_;
     struct Totals {
         double seconds = 0.0, samples_per_s = 0.0;
+        double waited_share = std::numeric_limits<double>::quiet_NaN();
         MemoryStats memory;
     };
     Totals earlier_;  // of the processes before this one

@@ -215,8 +215,25 @@ TEST_F(Train, ResumingAFinishedRunSaysSo) {
     const std::string before = slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors");
     const Result again = invar({"train", "--resume", "runs/run"});
     EXPECT_EQ(again.code, 0) << again.err;
-    EXPECT_TRUE(has(again.out, "nothing left to train")) << again.out;
+    EXPECT_TRUE(has(again.out, "nothing left to train; a larger trainer.max_epochs goes on")) << again.out;
     EXPECT_EQ(slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors"), before);
+}
+
+TEST_F(Train, NamesTheSettingThatEndedARunWithNothingLeftToTrain) {
+    ASSERT_EQ(invar(small({"trainer.max_steps=3"})).code, 0);
+    const Result again = invar({"train", "--resume", "runs/run"});
+    EXPECT_TRUE(has(again.out, "nothing left to train; a larger trainer.max_steps goes on")) << again.out;
+    const Result more = invar({"train", "--resume", "runs/run", "trainer.max_steps=4"});
+    EXPECT_FALSE(has(more.out, "nothing left")) << more.out;
+}
+
+TEST_F(Train, ResumingAFinishedRunLeavesItsFiguresAlone) {
+    ASSERT_EQ(invar(small()).code, 0);
+    const auto summary = [&] { return nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json")); };
+    const nlohmann::json before = summary();
+    ASSERT_EQ(invar({"train", "--resume", "runs/run"}).code, 0);
+    for (const char* key : {"train_seconds", "samples_per_s", "waited_share", "train_loss", "max_grad_norm"})
+        EXPECT_EQ(before.value(key, nlohmann::json()), summary().value(key, nlohmann::json())) << key;
 }
 
 TEST_F(Train, InitialWeightsFromAFileTrainAsThoseOfTheSeed) {
