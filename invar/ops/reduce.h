@@ -15,7 +15,7 @@ Tensor var(const Tensor& x, const std::vector<int>& dims = {}, bool unbiased = t
 struct MaxResult {
     Tensor values, indices;  // indices i64
 };
-// The largest along a dimension; the gradient goes to the winner.
+// The largest along a dimension, or of all; the gradient goes to the first of equals (of all, PyTorch shares it out).
 MaxResult max(const Tensor& x, int dim, bool keepdim = false);
 Tensor max(const Tensor& x);                                         // of all
 Tensor argmax(const Tensor& x, int dim = -1, bool keepdim = false);  // i64, not recorded
