@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -42,13 +43,21 @@ bool is_unused(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
         if (entry->path().filename() != FolderLock::kFile && !is_temporary(entry->path())) return false;
-    return !error;
+    // To call a folder taken that cannot be read for want of descriptors would make one folder after another for ever.
+    if (error) fail_with_errno("read", folder, error.value());
+    return true;
+}
+
+// Whether something else has this name: a file, or a folder that is not for us to read.
+bool is_foreign(const fs::path& path) {
+    std::error_code ignored;
+    return !fs::is_directory(path, ignored) || ::access(path.c_str(), R_OK | X_OK) != 0;
 }
 
 // The lock of this folder where no run has it; of several starts at once one gets it.
 std::optional<FolderLock> claim(const fs::path& folder) {
     std::error_code ignored;
-    if (fs::exists(folder, ignored) && !is_unused(folder)) return std::nullopt;
+    if (fs::exists(folder, ignored) && (is_foreign(folder) || !is_unused(folder))) return std::nullopt;
     make_folders(folder);
     std::optional<FolderLock> lock = FolderLock::try_lock(folder);
     if (lock && !is_unused(folder)) lock.reset();  // another start came first, and has ended meanwhile

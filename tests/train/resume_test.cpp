@@ -1,5 +1,7 @@
 // What a run that went on says of the whole of itself, and what it refuses to go on from.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -179,6 +181,20 @@ TEST(RunFolder, OfAStartThatWasKilledAtOnceIsFreeAgain) {
     EXPECT_EQ(RunFolder::create(config).path(), scratch.path() / "run_2");
     std::ofstream(scratch.path() / "run_3") << "a file in the way";
     EXPECT_EQ(RunFolder::create(config).path(), scratch.path() / "run_4");
+}
+
+TEST(RunFolder, ThatCannotBeReadIsAnErrorAndNotTakenForAnotherRuns) {
+    const ScratchFolder scratch;
+    const Config config = small_config(scratch.path());
+    const int free = ::dup(STDIN_FILENO);
+    ::close(free);
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit one_more{rlim_t(free) + 1, before.rlim_max};  // enough for the lock, too few to look into the folder
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+    EXPECT_ERROR(RunFolder::create(config), IoError, "Too many open files");
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_FALSE(fs::exists(scratch.path() / "run_2"));
 }
 
 TEST(RunFolder, ThatIsRenamedUnderARunIsFollowed) {
