@@ -13,6 +13,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// A folder may be renamed between the look at its name and the write: what failed then, or went to the old name, is
+// written once more.
+template <class Write>
+void write_into(RunFolder& folder, const Write& write) {
+    folder.follow();
+    for (bool done = false; !done;) {
+        try {
+            write();
+            done = !folder.follow();
+        } catch (const IoError&) {
+            if (!folder.follow()) throw;
+        }
+    }
+}
+
 constexpr std::int64_t kWarmUps = 5;  // steps that the rate is measured without, where there are more
 
 JsonLine summary_line(const Config& config, const RunSummary& s, const Device& device) {
@@ -171,12 +186,13 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.samples_per_s = rated > 0 ? samples / rated : 0.0;
     summary_.all_finite =
         summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
-    folder_->follow();
     JsonLine line = summary_line(config_, summary_, setup_.device);
     if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
     if (!failure.empty()) line.add("failure", failure);
-    folder_->sync();  // first: no summary says "finished" of a run whose log lacks lines
-    folder_->write_summary(line);
+    write_into(*folder_, [&] {
+        folder_->sync();  // first: no summary says "finished" of a run whose log lacks lines
+        folder_->write_summary(line);
+    });
 }
 
 void Trainer::train_epoch(Observer& observer) {
@@ -327,15 +343,16 @@ void Trainer::save(Observer& observer) {
     if (saved_at_ == progress_.step) return;
     hear_out(observer);
     if (unstable_) return;  // every checkpoint is a good one
-    if (folder_->follow())
-        observer.noted(fmt::format("the run's folder was renamed; it goes on in {}", folder_->path().string()));
+    const fs::path before = folder_->path();
     measure_memory();
     write_summary("running");
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
     checkpoint.state["watch"] = watch_state();
-    folder_->checkpoints().save(progress_.step, checkpoint);
+    write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint); });
     saved_at_ = progress_.step;
+    if (folder_->path() != before)
+        observer.noted(fmt::format("the run's folder was renamed; it goes on in {}", folder_->path().string()));
 }
 
 }  // namespace invar

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
+#include "invar/io/watch.h"
 #include "invar/train/run_config.h"
 #include "tests/core/expect_error.h"
 #include "tests/io/event_reader.h"
@@ -219,6 +220,30 @@ TEST(RunFolder, ThatIsRenamedUnderARunIsFollowed) {
     EXPECT_EQ(summary_of(moved), summary_of(whole));
     ASSERT_EQ(mover.notes.size(), 1u);
     EXPECT_NE(mover.notes[0].find("renamed"), std::string::npos) << mover.notes[0];
+}
+
+TEST(RunFolder, ThatIsRenamedWhileItIsBeingWrittenIsFollowed) {
+    // At the write of the summary the run has looked where its folder is already; after it comes the checkpoint.
+    for (const FileAct at : {FileAct::write, FileAct::rename}) {
+        const ScratchFolder scratch;
+        Config config = small_config(scratch.path());
+        config.trainer.checkpoint_every_n_steps = 4;
+        const fs::path whole = undisturbed(config), run = scratch.path() / "run", moved = scratch.path() / "moved";
+        int summaries = 0;
+        const IoWatch watch([&](FileAct act, const fs::path& path) {
+            const bool of_summary = path.filename().string().find("summary.json") != std::string::npos;
+            if (act == at && of_summary && ++summaries == 3) fs::rename(run, moved);
+        });
+        Stopper observer;
+        const RunSummary summary = train(config, observer);
+        EXPECT_EQ(summary.status, "finished");
+        EXPECT_EQ(summary.folder, moved);
+        EXPECT_FALSE(fs::exists(run));
+        EXPECT_EQ(file_bytes(last_checkpoint(moved)), file_bytes(last_checkpoint(whole)));
+        EXPECT_EQ(lines_of(moved), lines_of(whole));
+        EXPECT_EQ(summary_of(moved), summary_of(whole));
+        EXPECT_EQ(observer.notes.size(), 1u);
+    }
 }
 
 TEST(RunFolder, ThatIsDeletedUnderARunIsAnErrorAlsoWhereAnotherTookItsPlace) {
