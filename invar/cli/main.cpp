@@ -104,9 +104,10 @@ int report(int code, std::string message) {
 
 // What a command printed may be all there is of its result; then losing it is an error. Runs and validations keep
 // theirs in files, and a reader who closed the pipe had enough.
-int after_output(const CLI::App& app, int code) {
+int after_output(const CLI::App& app, int code, bool help) {
     const std::string command = command_of(app);
-    if (output_error() == 0 || output_error() == EPIPE || command == "train" || command == "validate") return code;
+    const bool ran = command == "train" && app.get_subcommand(command)->count("--print-config") == 0;
+    if (output_error() == 0 || output_error() == EPIPE || (!help && (ran || command == "validate"))) return code;
     return report(trouble(app), "cannot write to standard output: " + output_error_text());
 }
 
@@ -121,6 +122,7 @@ int run(int argc, char** argv) {
     app.footer(example({"invar train synthetic --mixed_precision bf16"}) +
                "\n\n`invar COMMAND --help` tells about one command.");
     int exit_code = 0;
+    bool help = false;
     for (const auto add : {add_train, add_validate, add_compare, add_inspect, add_diagnose, add_tune, add_eval,
                            add_init, add_bench, add_formats, add_ops, add_completion})
         add(app, exit_code);
@@ -132,6 +134,7 @@ int run(int argc, char** argv) {
     } catch (const CLI::Success& success) {  // --help and --version
         std::ostringstream text;
         exit_code = app.exit(success, text, text);
+        help = true;
         print(text.str());
     } catch (const CLI::ParseError& error) {
         return report(2, explain(app, error));
@@ -150,7 +153,7 @@ int run(int argc, char** argv) {
         return report(trouble(app),
                       fmt::format("a failure that nobody thought of, which is a fault of Invar's: {}", error.what()));
     }
-    return after_output(app, exit_code);
+    return after_output(app, exit_code, help);
 }
 
 }  // namespace

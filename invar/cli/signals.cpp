@@ -14,7 +14,8 @@ struct Handled {
     struct sigaction before {};
     bool ours = false;
 };
-Handled handled[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
+Handled handled[] = {
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}, {SIGXCPU, "SIGXCPU"}};
 
 volatile sig_atomic_t first_signal = 0;
 
@@ -30,9 +31,9 @@ void on_signal(int number) {
         Trainer::request_stop(name_of_signal(number));
     }
     // From here on Ctrl-C and SIGTERM do what they do by themselves. A terminal that goes away sends SIGHUP twice, once
-    // through its shell and once through the kernel, and means one.
+    // through its shell and once through the kernel, and means one; SIGXCPU comes again with every second.
     for (const Handled& each : handled)
-        if (each.ours && each.number != SIGHUP) ::signal(each.number, SIG_DFL);
+        if (each.ours && (each.number == SIGINT || each.number == SIGTERM)) ::signal(each.number, SIG_DFL);
 }
 
 }  // namespace

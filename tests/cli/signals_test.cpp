@@ -23,14 +23,16 @@ class Signals : public CliTest {
 };
 
 TEST_F(Signals, EachOneSavesAndStopsWithItsOwnExitCode) {
-    const std::pair<int, const char*> cases[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
+    const std::pair<int, const char*> cases[] = {
+        {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}, {SIGXCPU, "SIGXCPU"}};
     for (const auto& [number, name] : cases) {
         SCOPED_TRACE(name);
         std::filesystem::remove_all(folder_ / "runs");
         const pid_t child = start(endless());
         await_steps();
         ::kill(child, number);
-        if (number == SIGHUP) ::kill(child, number);  // a terminal that goes away sends it twice
+        // A terminal that goes away sends it twice, a limit on time every second.
+        if (number == SIGHUP || number == SIGXCPU) ::kill(child, number);
         const Result result = finish(child);
         EXPECT_EQ(result.code, 128 + number) << result.err;
         EXPECT_TRUE(has(result.out, std::string("interrupted by ") + name)) << result.out;
