@@ -16,6 +16,7 @@
 #include "invar/io/jsonl.h"
 #include "invar/report/text.h"
 #include "invar/safety/diagnose.h"
+#include "invar/safety/inspect.h"
 #include "invar/train/bench.h"
 
 namespace invar {
@@ -89,8 +90,9 @@ int validate_tuned(const Config& given, const TuneArguments& a, const Precision&
 int tune_command(const TuneArguments& a) {
     const Config given = a.load();
     Config config = given;  // becomes an FP32 one
+    for (const Dtype format : a.as.empty() ? std::vector<Dtype>() : parse_formats(a.as))
+        check<UsageError>(is_sixteen_bit(format), "--as {}: gradients can be compared in fp16 and bf16 only", a.as);
     const DiagnoseOptions chosen = diagnose_options(config, a.as);
-    check<UsageError>(chosen.replays, "--as {}: gradients can be compared in fp16 and bf16 only", a.as);
     TuneOptions options;
     options.candidate = chosen.candidate;
     options.scale = chosen.scale;

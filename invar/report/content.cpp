@@ -58,6 +58,11 @@ std::string length_of(const Arm& arm) {
     return text + (arm.runs.size() > 1 ? " each" : "");
 }
 
+// Why there is no figure.
+std::string unmeasured(const Arm& arm, const std::string& missing) {
+    return arm.runs.empty() ? "not measured: no run of it finished" : "not measured: the logs hold " + missing;
+}
+
 CheckItem finite_item(const Arm& arm) {
     if (arm.runs.empty() && arm.verdict == Verdict::invalid)
         return {State::open, "Check for NaN/Inf values", "it was not trained"};
@@ -73,7 +78,7 @@ CheckItem finite_item(const Arm& arm) {
 
 CheckItem norm_item(const Comparison& c, const Arm& arm, const ReportContext& context) {
     const std::string what = "Validate gradient norms are stable";
-    if (std::isnan(arm.grad_norm_ratio)) return {State::unknown, what, "not measured: the logs hold no gradient norm"};
+    if (std::isnan(arm.grad_norm_ratio)) return {State::unknown, what, unmeasured(arm, "no gradient norm")};
     const bool stable = !arm.failed() && arm.grad_norm_ratio >= 1 / kNormFactor && arm.grad_norm_ratio <= kNormFactor;
     return {stable ? State::done : State::open, what,
             fmt::format("largest {} against {} in {}: {:.2f}x, allowed {:g}x either way", known(arm.max_grad_norm),
@@ -83,7 +88,7 @@ CheckItem norm_item(const Comparison& c, const Arm& arm, const ReportContext& co
 CheckItem memory_item(const Comparison& c, const Arm& arm) {
     const std::string what = "Confirm memory is down";
     const double from = c.baseline.memory_of("total"), to = arm.memory_of("total");
-    if (std::isnan(from) || std::isnan(to)) return {State::unknown, what, "not measured: the logs hold no peak memory"};
+    if (std::isnan(from) || std::isnan(to)) return {State::unknown, what, unmeasured(arm, "no peak memory")};
     std::string measured = "total " + report_change(from, to);
     const double before = c.baseline.memory_of("activations"), after = arm.memory_of("activations");
     if (std::isfinite(before) && std::isfinite(after)) measured += ", activations " + report_change(before, after);
@@ -161,8 +166,7 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
     if (!arm.disturbed.empty())
         items.push_back({State::unknown, "Confirm speedup > 10%", "not judged: " + arm.disturbed});
     else if (std::isnan(arm.speed_up))
-        items.push_back(
-            {State::unknown, "Confirm speedup > 10%", "not measured: the logs hold neither speed nor time"});
+        items.push_back({State::unknown, "Confirm speedup > 10%", unmeasured(arm, "neither speed nor time")});
     else
         items.push_back({state(arm.verdict < Verdict::fail && arm.speed_up > kSpeedUp), "Confirm speedup > 10%",
                          fmt::format("measured {:.2f}x the speed of {}", arm.speed_up, context.baseline)});

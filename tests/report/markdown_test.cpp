@@ -190,6 +190,12 @@ TEST(Report, SaysInvalidWithItsReason) {
     EXPECT_TRUE(has(text, "## 16-mixed: INVALID"));
     EXPECT_TRUE(has(text, "- [ ] Verify val_accuracy difference"));
     EXPECT_TRUE(has(text, "- [ ] Run FP32 baseline"));
+    v.candidates[0] = {};  // as where the baseline was found out before it
+    v.candidates[0].name = "16-mixed";
+    decide(v);
+    const std::string untrained = report_of(v);
+    EXPECT_TRUE(has(untrained, "gradient norms are stable (not measured: no run of it finished)")) << untrained;
+    EXPECT_TRUE(has(untrained, "speedup > 10% (not measured: no run of it finished)")) << untrained;
 }
 
 TEST(Report, RepeatsWhatShouldBeKnownBeforeItIsTrusted) {
