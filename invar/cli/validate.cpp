@@ -88,8 +88,15 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
         return StopOnSignal::exit_code();
     }
     progress.finish();
-    const ReportFiles files =
-        write_reports(validation.folder, validation, validation_context(validation, config, overrides));
+    JsonLine more;
+    more.add("seeds", options.seeds).add("threads", validation.threads).add("folder", validation.folder.string());
+    ReportFiles files;
+    try {
+        files = write_reports(validation.folder, validation, validation_context(validation, config, overrides));
+    } catch (const IoError&) {
+        show_verdict(validation, files, json, more);  // it took all these runs, and is not lost for want of room
+        throw;
+    }
     try {
         const bool known = remember(validated_file(), validation, files.html);
         if (const std::string limits = limits_text(options.base.trainer); known && !json && !limits.empty())
@@ -99,8 +106,6 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
         warn(fmt::format("warning: this validation will not be remembered: {}", error.what()));
     }
     if (!json) say("");
-    JsonLine more;
-    more.add("seeds", options.seeds).add("threads", validation.threads).add("folder", validation.folder.string());
     return show_verdict(validation, files, json, more);
 }
 

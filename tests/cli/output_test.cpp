@@ -80,6 +80,14 @@ TEST_F(Output, ALogThatTheDiskHasNoRoomForEndsTheRunAtACheckpointOnly) {
     EXPECT_EQ(lines("runs/run/metrics.jsonl").size(), 88u) << "eighty steps and eight validations";
 }
 
+TEST_F(Output, AVerdictIsToldAlsoWhereItsReportHasNoRoom) {
+    // As above; the report in HTML is larger.
+    const Result result = shell("ulimit -f 16; invar validate" + small_words({"--candidates", "bf16-mixed"}));
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_TRUE(has(result.error(), "report.html") && has(result.error(), "File too large")) << result.err;
+    EXPECT_TRUE(has(result.out, "verdict") && has(result.out, "baseline")) << result.out;
+}
+
 TEST_F(Output, WhatOnlyPrintsFailsWhereItCannot) {
     for (const char* command : {"formats", "ops", "ops --json", "--help", "train --help", "--version",
                                 "completion bash", "train synthetic --print-config"}) {
