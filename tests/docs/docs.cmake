@@ -1,6 +1,6 @@
 # The C++ of README.md and docs/ as part of test_docs, made anew when a document or a frame changes; where nvcc is, also as CUDA.
 add_executable(docs_extract docs/extract.cpp docs/markdown.cpp)
-target_link_libraries(docs_extract PRIVATE invar_flags)
+target_link_libraries(docs_extract PRIVATE ${test_flags})
 target_include_directories(docs_extract PRIVATE ${PROJECT_SOURCE_DIR})
 
 file(GLOB_RECURSE documents CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md docs/frames/*)
