@@ -130,7 +130,8 @@ std::size_t character_length(std::string_view text) {
 // What the parser missed, in words of our own; it names some forty faults, of which people make these.
 const char* expected_instead_of(const std::string& fault) {
     using namespace YAML::ErrorMsg;
-    constexpr std::pair<const char*, const char*> kWords[] = {
+    // Not constexpr: some releases of yaml-cpp declare these messages plainly const.
+    const std::pair<const char*, const char*> kWords[] = {
         {END_OF_MAP_FLOW, "a closing }"},
         {END_OF_SEQ_FLOW, "a closing ]"},
         {FLOW_END, "no closing bracket, since none is open,"},
