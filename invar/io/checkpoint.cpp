@@ -95,7 +95,12 @@ fs::path CheckpointFolder::save(std::int64_t step, const Checkpoint& checkpoint)
     check<UsageError>(step >= 0, "a checkpoint of step {}: steps count from 0", step);
     make_folders(folder_);
     save_checkpoint(path_of(step), checkpoint);
-    // Only elders of the file just written are pruned: what claims a later step may be broken, and this one is not.
+    prune(step);
+    return path_of(step);
+}
+
+void CheckpointFolder::prune(std::int64_t step) const {
+    // Only elders of a file that is whole are pruned: what claims a later step may be broken.
     std::vector<std::int64_t> elders = steps();
     std::erase_if(elders, [&](std::int64_t other) { return other >= step; });
     const std::size_t kept = std::min(elders.size(), static_cast<std::size_t>(keep_ - 1));
@@ -104,7 +109,6 @@ fs::path CheckpointFolder::save(std::int64_t step, const Checkpoint& checkpoint)
         std::error_code ignored;  // an old file that cannot be deleted is no reason to stop a run
         fs::remove(path_of(elder), ignored);
     }
-    return path_of(step);
 }
 
 void LatestCheckpoint::check_usable(const fs::path& run) const {

@@ -42,6 +42,8 @@ class CheckpointFolder {
 
     // Writes the new file first and deletes old ones only then; files of later steps are left alone.
     std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint) const;
+    // Deletes the elders of this step that are over the limit, as a save does, and as one that was killed may not have.
+    void prune(std::int64_t step) const;
     // The newest that is whole.
     LatestCheckpoint latest() const;
 

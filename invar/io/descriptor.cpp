@@ -85,6 +85,18 @@ void fail_with_errno(std::string_view what, const std::filesystem::path& path, i
                   advice_for(error));
 }
 
+NamedNow named_in(const Descriptor& folder, const std::filesystem::path& name, const Descriptor& file) {
+    struct stat ours {
+    }, there{};
+    if (::fstat(file.get(), &ours) != 0) fail_with_errno("look at", name, errno);
+    if (::fstatat(folder.get(), name.c_str(), &there, 0) != 0) {
+        if (errno != ENOENT) fail_with_errno("look at", name, errno);
+        return NamedNow::nothing;
+    }
+    const bool same = ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    return same ? NamedNow::this_file : NamedNow::another_file;
+}
+
 Descriptor Descriptor::open(const std::filesystem::path& path, int flags, std::string_view what) {
     return open(path, flags, what, false);
 }

@@ -37,6 +37,11 @@ class Descriptor {
     std::filesystem::path path_;
 };
 
+// What a name in an opened folder means, whatever that folder is called by now: the opened file, nothing, or another
+// file.
+enum class NamedNow { this_file, nothing, another_file };
+NamedNow named_in(const Descriptor& folder, const std::filesystem::path& name, const Descriptor& file);
+
 // "cannot WHAT PATH: REASON; ADVICE"
 [[noreturn]] void fail_with_errno(std::string_view what, const std::filesystem::path& path, int error);
 

@@ -27,6 +27,7 @@ class EventFile {
     void sync();
     const std::string& problem() const { return file_.problem(); }
     const std::filesystem::path& path() const { return file_.path(); }
+    AppendFile& file() { return file_; }
 
   private:
     void record(std::string_view event);

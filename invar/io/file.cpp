@@ -80,15 +80,24 @@ std::string read_file(const fs::path& path, std::uint64_t most) {
     std::string content;
     // Files under /proc and pipes have no size to trust, hence reading to the end.
     content.reserve(file.size() + 1);
-    char buffer[1 << 16];
+    std::string buffer(1 << 16, '\0');  // not on the stack, which `ulimit -s` may have made smaller than that
     for (;;) {
-        const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+        const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) fail_with_errno("read", path, errno);
         if (got == 0) return content;
-        content.append(buffer, static_cast<std::size_t>(got));
+        content.append(buffer, 0, static_cast<std::size_t>(got));
         check_size(content.size());
     }
+}
+
+fs::path free_name(const fs::path& path, std::string_view suffix) {
+    const std::string wanted = path.string().append(suffix);
+    std::error_code ignored;
+    fs::path name = wanted;
+    for (int again = 2; fs::exists(fs::symlink_status(name, ignored)); ++again)
+        name = fmt::format("{}_{}", wanted, again);
+    return name;
 }
 
 void write_file_atomically(const fs::path& path, std::span<const std::string_view> pieces) {
@@ -146,7 +155,9 @@ void make_folders(const fs::path& folder) {
 }
 
 AppendFile::AppendFile(fs::path path, int flags)
-    : path_(std::move(path)), file_(Descriptor::open(path_, O_RDWR | O_APPEND | O_CREAT | flags, "write")) {}
+    : path_(std::move(path)),
+      file_(Descriptor::open(path_, O_RDWR | O_APPEND | O_CREAT | flags, "write")),
+      end_(file_.size()) {}
 
 AppendFile::AppendFile(fs::path path) : AppendFile(std::move(path), 0) {}
 
@@ -164,6 +175,7 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 void AppendFile::write_waiting() {
+    notice_loss();
     const std::uint64_t before = size();
     try {
         file_.write_all(waiting_);
@@ -174,11 +186,40 @@ void AppendFile::write_waiting() {
     }
     waiting_.clear();
     problem_.clear();
+    end_ = size();
+}
+
+void AppendFile::notice_loss() {
+    const std::uint64_t now = size();
+    if (now < end_) lost_ += end_ - now;
+    end_ = now;
+}
+
+std::uint64_t AppendFile::take_lost() {
+    notice_loss();
+    return std::exchange(lost_, 0);
 }
 
 void AppendFile::sync() {
     if (!waiting_.empty()) write_waiting();
     file_.sync();
+}
+
+NamedNow AppendFile::named_in(const Descriptor& folder) const {
+    return invar::named_in(folder, path_.filename(), file_);
+}
+
+void AppendFile::write_anew(const fs::path& path) {
+    write_file_atomically(path, content());
+    file_ = Descriptor::open(path, O_RDWR | O_APPEND, "write");
+    path_ = path;
+    end_ = size();
+}
+
+std::string AppendFile::content() const {
+    std::string bytes(size(), '\0');
+    file_.read_at(0, bytes.data(), bytes.size());
+    return bytes;
 }
 
 void AppendFile::line(std::string_view text) {
@@ -198,32 +239,57 @@ void AppendFile::truncate(std::uint64_t bytes) {
     do failed = ::ftruncate(file_.get(), static_cast<off_t>(bytes));
     while (failed != 0 && errno == EINTR);
     if (failed != 0) fail_with_errno("write", path_, errno);
+    end_ = bytes;
 }
 
-FolderLock::FolderLock(const fs::path& folder) : FolderLock(open_lock(folder)) {
-    if (take(folder)) return;
+FolderLock::FolderLock(const fs::path& folder) : FolderLock(Nobodys{}, folder) {
+    if (!take(folder)) refuse(folder);
+}
+
+std::optional<FolderLock> FolderLock::try_lock(const fs::path& folder) {
+    FolderLock lock(Nobodys{}, folder);
+    return lock.take(folder) ? std::optional(std::move(lock)) : std::nullopt;
+}
+
+FolderLock::FolderLock(Nobodys, const fs::path& folder)
+    : folder_(Descriptor::open(folder, O_RDONLY | O_DIRECTORY, "lock")), file_(open_lock(folder)) {}
+
+Descriptor FolderLock::open_lock(const fs::path& folder) {
+    return Descriptor::open(folder / kFile, O_RDWR | O_CREAT | O_NOFOLLOW, "lock");
+}
+
+bool FolderLock::renew(const fs::path& folder) {
+    if (named_in(folder_, kFile, file_) == NamedNow::this_file) return false;
+    file_ = open_lock(folder);
+    if (!take(folder)) refuse(folder);
+    return true;
+}
+
+void FolderLock::refuse(const fs::path& folder) const {
     char holder[32] = {};
     const ssize_t got = ::pread(file_.get(), holder, sizeof holder - 1, 0);
     fail<IoError>("another run (process {}) is writing into {}; wait for it or choose another output_dir=",
                   got > 0 ? std::string_view(holder, static_cast<std::size_t>(got)) : "unknown", folder.string());
 }
 
-std::optional<FolderLock> FolderLock::try_lock(const fs::path& folder) {
-    FolderLock lock(open_lock(folder));
-    return lock.take(folder) ? std::optional(std::move(lock)) : std::nullopt;
-}
-
-Descriptor FolderLock::open_lock(const fs::path& folder) {
-    return Descriptor::open(folder / kFile, O_RDWR | O_CREAT | O_NOFOLLOW, "lock");
-}
-
 bool FolderLock::take(const fs::path& folder) {
-    int failed;
-    do failed = ::flock(file_.get(), LOCK_EX | LOCK_NB);
-    while (failed != 0 && errno == EINTR);
-    if (failed != 0 && errno == EWOULDBLOCK) return false;
-    // A folder on a disk without locks is used unlocked rather than not at all.
-    if (failed != 0 && errno != ENOLCK && errno != ENOTSUP && errno != ENOSYS) fail_with_errno("lock", folder, errno);
+    const auto lock = [](const Descriptor& what) {
+        int failed;
+        do failed = ::flock(what.get(), LOCK_EX | LOCK_NB);
+        while (failed != 0 && errno == EINTR);
+        return failed != 0 ? errno : 0;
+    };
+    // Not every disk locks folders; then the file alone has to do.
+    if (lock(folder_) == EWOULDBLOCK) return false;
+    for (int attempt = 1;; ++attempt) {
+        const int error = lock(file_);
+        if (error == EWOULDBLOCK) return false;
+        // A folder on a disk without locks is used unlocked rather than not at all.
+        if (error != 0 && error != ENOLCK && error != ENOTSUP && error != ENOSYS)
+            fail_with_errno("lock", folder, error);
+        if (attempt == 10 || named_in(folder_, kFile, file_) == NamedNow::this_file) break;
+        file_ = open_lock(folder);  // somebody deleted it between its opening and its locking
+    }
     const std::string process = std::to_string(::getpid());
     (void)!::ftruncate(file_.get(), 0);
     (void)!::pwrite(file_.get(), process.data(), process.size(), 0);

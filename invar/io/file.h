@@ -26,6 +26,9 @@ void sweep_temporaries(const std::filesystem::path& folder);
 
 bool is_temporary(const std::filesystem::path& path);
 
+// `path` with the suffix behind it, and a number behind that where such a file exists already.
+std::filesystem::path free_name(const std::filesystem::path& path, std::string_view suffix);
+
 // Made to last: their entries are synced, as are those of the files in a folder by sync_folder.
 void make_folders(const std::filesystem::path& folder);
 void sync_folder(const std::filesystem::path& folder);
@@ -49,16 +52,27 @@ class AppendFile {
     std::uint64_t size() const { return file_.size(); }
     const std::filesystem::path& path() const { return path_; }
 
+    // What its name means in its folder, which may have been renamed since.
+    NamedNow named_in(const Descriptor& folder) const;
+    // Goes on in a new file of this name that holds all that was written, as when somebody has deleted the old one.
+    void write_anew(const std::filesystem::path& path);
+    std::string content() const;
+    // How many bytes somebody has cut off its end since this was asked last.
+    std::uint64_t take_lost();
+
   private:
     AppendFile(std::filesystem::path path, int flags);
     void write_waiting();
+    void notice_loss();
     std::filesystem::path path_;
     Descriptor file_;
     std::string waiting_, problem_;
+    std::uint64_t end_ = 0;  // where the last write of ours left it
+    std::uint64_t lost_ = 0;
 };
 
-// Held while a run writes into its folder. A second one is refused, also from another process; it ends with its holder,
-// however that ends.
+// Held while a run writes into its folder. A second one is refused, also from another process, and also where somebody
+// has deleted the file .lock, since the folder itself is locked too; it ends with its holder, however that ends.
 class FolderLock {
   public:
     static constexpr const char* kFile = ".lock";
@@ -66,11 +80,19 @@ class FolderLock {
     // Nothing where another one has it.
     static std::optional<FolderLock> try_lock(const std::filesystem::path& folder);
 
+    // The folder itself, whatever it is called.
+    const Descriptor& folder() const { return folder_; }
+    // Whether the file had been deleted; it is there again then. Throws IoError where another run has come in
+    // meanwhile, as it can on a disk that does not lock folders.
+    bool renew(const std::filesystem::path& folder);
+
   private:
-    explicit FolderLock(Descriptor file) : file_(std::move(file)) {}
+    struct Nobodys {};  // not locked yet
+    FolderLock(Nobodys, const std::filesystem::path& folder);
     static Descriptor open_lock(const std::filesystem::path& folder);
     bool take(const std::filesystem::path& folder);
-    Descriptor file_;
+    [[noreturn]] void refuse(const std::filesystem::path& folder) const;
+    Descriptor folder_, file_;
 };
 
 }  // namespace invar

@@ -28,13 +28,12 @@ std::string quoted_json(std::string_view text) {
     return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Discarded (is_object() is false) where the line is something else.
+}  // namespace
+
 Json parse_object(std::string_view line) {
     Json value = line.find('\0') == line.npos ? Json::parse(line, nullptr, false) : Json(Json::value_t::discarded);
     return value.is_object() ? value : Json(Json::value_t::discarded);
 }
-
-}  // namespace
 
 std::string format_number(double value) {
     return shortest(value);

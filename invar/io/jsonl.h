@@ -47,11 +47,14 @@ class JsonlFile {
     void truncate(std::uint64_t bytes) { file_.truncate(bytes); }
     void sync() { file_.sync(); }
     const std::string& problem() const { return file_.problem(); }
+    AppendFile& file() { return file_; }
 
   private:
     AppendFile file_;
 };
 
+// The object of one line; discarded (is_object() is false) where the line is something else.
+nlohmann::json parse_object(std::string_view line);
 // Every line of the file; a torn last one is left out, any other that is not a JSON object is an IoError.
 std::vector<nlohmann::json> read_jsonl(const std::filesystem::path& path);
 // A number of such a line, "nan", "inf" and "-inf" included.

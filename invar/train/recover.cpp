@@ -37,6 +37,7 @@ nlohmann::json Trainer::watch_state() const {
             {"stability", stability_.state()},
             {"recoveries", recoveries},
             {"precisions", precisions},
+            {"logged_steps", logged_steps_},
             {"summary",
              {{"alerts", s.alerts},
               {"train_loss", s.train_loss},
@@ -50,6 +51,8 @@ nlohmann::json Trainer::watch_state() const {
 void Trainer::restore_watch(const nlohmann::json& watch) {
     monitor_.restore(watch.at("monitor"));
     stability_.restore(watch.at("stability"));
+    logged_steps_ =
+        watch.value("logged_steps", std::int64_t(0));  // fewer than there are, where nobody had counted them
     const nlohmann::json& s = watch.at("summary");
     summary_.alerts = s.at("alerts");
     summary_.train_loss = s.at("train_loss");

@@ -35,9 +35,9 @@ std::string run_config_text(const Config& config) {
 RunConfig read_run_config(const fs::path& folder) {
     const fs::path file = RunFolder::config_of(folder);
     std::error_code ignored;
-    const bool exists = fs::is_regular_file(file, ignored);
-    std::string yaml = exists ? read_file(file) : "";
-    const std::string damage = exists ? damage_of(yaml) : "is missing";
+    const bool exists = fs::exists(file, ignored), readable = fs::is_regular_file(file, ignored);
+    std::string yaml = readable ? read_file(file) : "";
+    const std::string damage = readable ? damage_of(yaml) : exists ? "is not an ordinary file" : "is missing";
     if (damage.empty()) return {std::move(yaml), ""};
 
     const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(folder), 1).latest();

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "invar/core/error.h"
 #include "invar/io/file.h"
@@ -16,27 +15,6 @@ namespace invar {
 namespace fs = std::filesystem;
 
 namespace {
-
-// Lines after `step` were written by the part of the run that is about to be repeated; so is the validation at it. The
-// recoveries that led back to it are known to the checkpoint.
-void drop_lines_after(const fs::path& path, std::int64_t step) {
-    if (!fs::exists(path)) return;
-    std::istringstream lines(read_file(path));
-    std::string kept;
-    std::size_t number = 0;
-    for (std::string text; std::getline(lines, text);) {
-        ++number;
-        const nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
-        if (!line.is_object()) continue;  // torn when the run was killed
-        const nlohmann::json found = line.value("step", nlohmann::json(0));
-        check<IoError>(found.is_number_integer(),
-                       "{}:{}: \"step\" is {}, expected a whole number; mend or delete the line", path.string(), number,
-                       found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
-        const auto at = found.get<std::int64_t>();
-        if (at < step || (at == step && !line.contains("val_loss") && !line.contains("recovery"))) kept += text + "\n";
-    }
-    write_file_atomically(path, kept);
-}
 
 // The folder of a start that was killed before it had written its configuration, or of nobody yet.
 bool is_unused(const fs::path& folder) {
@@ -74,17 +52,26 @@ bool is_same_folder(const Descriptor& opened, const fs::path& path) {
 }  // namespace
 
 // The configuration first: whatever else a killed run leaves can be made sense of with it.
-RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, std::optional<std::int64_t> resumed_at)
+RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, std::optional<std::int64_t> resumed_at,
+                     std::int64_t logged_steps)
     : path_(std::move(path)),
       lock_(std::move(lock)),
-      place_(Descriptor::open(path_, O_RDONLY | O_DIRECTORY, "open")),
+      config_text_(run_config_text(config)),
       keep_(int(config.trainer.keep_checkpoints)),
       checkpoints_(checkpoints_of(path_), keep_) {
     sweep_temporaries(path_);
-    write_file_atomically(config_of(path_), run_config_text(config));
+    write_file_atomically(config_of(path_), config_text_);
     make_folders(checkpoints_of(path_));
-    if (resumed_at) drop_lines_after(path_ / "metrics.jsonl", *resumed_at);
-    metrics_.emplace(path_ / "metrics.jsonl");
+    if (resumed_at) {
+        const std::int64_t there = drop_lines_after(*resumed_at);
+        if (there < logged_steps)
+            notes_.push_back(
+                fmt::format("{} holds {} of the {} steps that were logged until step {}; the others are "
+                            "lost",
+                            metrics_path().string(), there, logged_steps, *resumed_at));
+        checkpoints_.prune(*resumed_at);
+    }
+    metrics_.emplace(metrics_path());
     if (config.logger.tensorboard) events_ = std::make_unique<EventFile>(path_, resumed_at);
 }
 
@@ -96,27 +83,103 @@ RunFolder RunFolder::create(const Config& config) {
     }
 }
 
-RunFolder RunFolder::reopen(const fs::path& folder, FolderLock lock, const Config& config, std::int64_t step) {
-    return RunFolder(folder, std::move(lock), config, step);
+RunFolder RunFolder::reopen(const fs::path& folder, FolderLock lock, const Config& config, std::int64_t step,
+                            std::int64_t logged_steps) {
+    return RunFolder(folder, std::move(lock), config, step, logged_steps);
+}
+
+// Lines after `step` were written by the part of the run that is about to be repeated; so is the validation at it. The
+// recoveries that led back to it are known to the checkpoint.
+std::int64_t RunFolder::drop_lines_after(std::int64_t step) {
+    const fs::path path = metrics_path();
+    if (!fs::exists(path)) return 0;
+    const std::string content = read_file(path);
+    std::string kept;
+    std::int64_t steps = 0;
+    std::size_t number = 0, unreadable = 0, first_unreadable = 0;
+    for (std::size_t begin = 0, end = 0; begin < content.size(); begin = end + 1) {
+        end = std::min(content.find('\n', begin), content.size());
+        const std::string_view text = std::string_view(content).substr(begin, end - begin);
+        const nlohmann::json line = parse_object(text);
+        ++number;
+        if (!line.is_object()) {
+            // A last line without its end was torn when the run was killed.
+            if (!text.empty() && end < content.size() && ++unreadable == 1) first_unreadable = number;
+            continue;
+        }
+        const nlohmann::json found = line.value("step", nlohmann::json(0));
+        check<IoError>(found.is_number_integer(),
+                       "{}:{}: \"step\" is {}, expected a whole number; mend or delete the line", path.string(), number,
+                       found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+        const auto at = found.get<std::int64_t>();
+        if (at > step || (at == step && (line.contains("val_loss") || line.contains("recovery")))) continue;
+        kept.append(text).push_back('\n');
+        if (line.contains("loss")) ++steps;
+    }
+    if (unreadable > 0) {
+        const fs::path copy = free_name(path, ".damaged");
+        write_file_atomically(copy, content);
+        notes_.push_back(fmt::format("{}:{}: {} that cannot be read {} left out; the file as it was is now {}",
+                                     path.string(), first_unreadable,
+                                     unreadable == 1 ? "a line" : fmt::format("{} lines", unreadable),
+                                     unreadable == 1 ? "is" : "are", copy.string()));
+    }
+    write_file_atomically(path, kept);
+    return steps;
 }
 
 bool RunFolder::is_run(const fs::path& folder) {
     std::error_code ignored;
-    return fs::is_regular_file(config_of(folder), ignored) || fs::is_directory(checkpoints_of(folder), ignored);
+    return fs::exists(config_of(folder), ignored) || fs::is_directory(checkpoints_of(folder), ignored);
 }
 
 bool RunFolder::follow() {
-    if (is_same_folder(place_, path_)) return false;
+    const Descriptor& place = lock_.folder();
+    if (is_same_folder(place, path_)) return false;
     std::error_code error;
-    const fs::path now = fs::read_symlink(fmt::format("/proc/self/fd/{}", place_.get()), error);
+    const fs::path now = fs::read_symlink(fmt::format("/proc/self/fd/{}", place.get()), error);
     check<IoError>(
-        !error && is_same_folder(place_, now),
+        !error && is_same_folder(place, now),
         "the folder {} was deleted while its run was writing into it, and its checkpoints with it; start the "
         "run again",
         path_.string());
     path_ = now;
     checkpoints_ = CheckpointFolder(checkpoints_of(path_), keep_);
+    notes_.push_back(fmt::format("the run's folder was renamed; it goes on in {}", path_.string()));
     return true;
+}
+
+// What the run rests on is where it was, or is put there again.
+void RunFolder::keep_files() {
+    constexpr std::string_view kAgain = "{} was deleted while its run was writing; it is there again";
+    if (lock_.renew(path_)) notes_.push_back(fmt::format(kAgain, (path_ / FolderLock::kFile).string()));
+    std::error_code ignored;
+    if (!fs::exists(config_of(path_), ignored)) {
+        write_file_atomically(config_of(path_), config_text_);
+        notes_.push_back(fmt::format(kAgain, config_of(path_).string()));
+    }
+    keep_file(metrics_->file());
+    if (events_) keep_file(events_->file());
+}
+
+void RunFolder::keep_file(AppendFile& file) {
+    const fs::path path = path_ / file.path().filename();
+    if (const std::uint64_t lost = file.take_lost(); lost > 0)
+        notes_.push_back(
+            fmt::format("{} was cut while its run was writing into it; {} bytes of it are lost", path.string(), lost));
+    const NamedNow now = file.named_in(lock_.folder());
+    if (now == NamedNow::nothing) {
+        file.write_anew(path);
+        notes_.push_back(fmt::format("{} was deleted while its run was writing into it; it is there again, and whole",
+                                     path.string()));
+    } else if (now == NamedNow::another_file) {
+        const fs::path copy = free_name(path, ".kept");
+        write_file_atomically(copy, file.content());
+        fail<IoError>(
+            "{} was replaced by another file while its run was writing into it; what the run has logged is in {}: put "
+            "the right one in its place, then go on with --resume",
+            path.string(), copy.string());
+    }
 }
 
 JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int64_t total) {
@@ -209,9 +272,10 @@ const std::string& RunFolder::problem() const {
 }
 
 void RunFolder::rewind(std::int64_t step) {
+    keep_files();
     metrics_.reset();  // what waits in it came after the checkpoint of that step, and is to be taken back too
-    drop_lines_after(path_ / "metrics.jsonl", step);
-    metrics_.emplace(path_ / "metrics.jsonl");
+    drop_lines_after(step);
+    metrics_.emplace(metrics_path());
     if (!events_) return;
     events_->flush();
     events_ = std::make_unique<EventFile>(path_, step);
@@ -222,6 +286,7 @@ void RunFolder::write_summary(const JsonLine& summary) const {
 }
 
 void RunFolder::sync() {
+    keep_files();
     metrics_->sync();
     if (events_) events_->sync();
     sync_folder(path_);

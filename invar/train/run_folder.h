@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "invar/core/memory.h"
 #include "invar/io/checkpoint.h"
@@ -67,8 +68,9 @@ class RunFolder {
     // folder that holds nothing yet, as when its run was killed at once, is not taken.
     static RunFolder create(const Config& config);
     // An old one, to go on with; the configuration may have been changed by overrides.
+    // `logged_steps`: how many steps its log should hold until then; fewer are worth a note.
     static RunFolder reopen(const std::filesystem::path& folder, FolderLock lock, const Config& config,
-                            std::int64_t step);
+                            std::int64_t step, std::int64_t logged_steps);
 
     const std::filesystem::path& path() const { return path_; }
     const CheckpointFolder& checkpoints() const { return checkpoints_; }
@@ -82,12 +84,15 @@ class RunFolder {
     void rewind(std::int64_t step);
     void write_summary(const JsonLine& summary) const;
     // Everything logged is on the disk, or it throws. What a checkpoint rests on must be before the checkpoint is.
+    // Files that somebody has deleted under the run are written anew; one that was replaced is an IoError.
     void sync();
     // Why something that was logged is not in its file yet, but waits for room; "" where all is.
     const std::string& problem() const;
     // Whether the folder was renamed while the run was writing; it goes on in the renamed one. Throws IoError where it
     // was deleted.
     bool follow();
+    // What was found wrong with the folder and mended since this was asked last, in one line each.
+    std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
     // Whether a run has been writing here.
     static bool is_run(const std::filesystem::path& folder);
@@ -96,11 +101,18 @@ class RunFolder {
     static std::filesystem::path checkpoints_of(const std::filesystem::path& folder) { return folder / "checkpoints"; }
 
   private:
-    RunFolder(std::filesystem::path path, FolderLock lock, const Config& config,
-              std::optional<std::int64_t> resumed_at);
+    RunFolder(std::filesystem::path path, FolderLock lock, const Config& config, std::optional<std::int64_t> resumed_at,
+              std::int64_t logged_steps = 0);
+    void keep_files();
+    void keep_file(AppendFile& file);
+    // How many logged steps are left.
+    std::int64_t drop_lines_after(std::int64_t step);
+    std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
+
     std::filesystem::path path_;
     FolderLock lock_;
-    Descriptor place_;  // the folder itself, whatever it is called
+    std::string config_text_;
+    std::vector<std::string> notes_;
     int keep_;
     CheckpointFolder checkpoints_;
     std::optional<JsonlFile> metrics_;

@@ -96,7 +96,8 @@ void Trainer::resume_from(const fs::path& folder) {
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
     read_totals(RunFolder::summary_of(folder));
-    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, progress_.step));
+    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, progress_.step, logged_steps_));
+    for (std::string& note : folder_->take_notes()) notes_.push_back(std::move(note));
     for (const Recovery& recovery : summary_.recoveries)
         if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
 }
@@ -128,6 +129,7 @@ RunSummary Trainer::run(Observer& observer) {
     save(observer);
     if (finished) validate(observer);
     write_summary(finished ? "finished" : "interrupted");
+    tell_of_folder(observer);
     summary_.folder = folder_->path();
     return summary_;
 }
@@ -136,9 +138,10 @@ RunSummary Trainer::run(Observer& observer) {
 // written just before the checkpoint. Where that is of another step, since the newest checkpoint was damaged or not
 // written any more, the time is taken in proportion.
 void Trainer::read_totals(const fs::path& summary) {
+    if (progress_.step == 0) return;
     std::error_code ignored;
-    if (!fs::is_regular_file(summary, ignored)) return;
-    const nlohmann::json before = nlohmann::json::parse(read_file(summary), nullptr, false);
+    const bool readable = fs::is_regular_file(summary, ignored);
+    const nlohmann::json before = nlohmann::json::parse(readable ? read_file(summary) : "", nullptr, false);
     try {
         const double steps = before.at("steps");
         if (steps <= 0) return;
@@ -149,7 +152,8 @@ void Trainer::read_totals(const fs::path& summary) {
         for (int i = 0; i < kPurposes; ++i) earlier_.memory.peak[std::size_t(i)] = peak.at(name_of(Purpose(i)));
         earlier_.memory.peak_total = peak.at("total");
     } catch (const nlohmann::json::exception&) {
-        // Written by hand or by something else: then this process counts from nothing.
+        notes_.push_back(fmt::format("{} {}; time, speed and memory are those of this process alone", summary.string(),
+                                     fs::exists(summary, ignored) ? "cannot be made sense of" : "is missing"));
     }
 }
 
@@ -300,6 +304,7 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
     m.memory = memory_stats(setup_.device);
     logged_at_ = now, samples_ = 0;
     folder_->log(m);
+    ++logged_steps_;
     tell_of_full_log(observer);
     observer.stepped(m);
     summary_.train_loss = m.loss;
@@ -327,6 +332,10 @@ void Trainer::tell_of_full_log(Observer& observer) {
     observer.noted(folder_->problem() + "; until the next checkpoint what is logged waits in memory");
 }
 
+void Trainer::tell_of_folder(Observer& observer) {
+    for (const std::string& note : folder_->take_notes()) observer.noted(note);
+}
+
 void Trainer::validate(Observer& observer) {
     hear_out(observer);
     if (unstable_ || setup_.test_data->batches_per_epoch() == 0) return;  // trainer.limit_val_batches=0: not at all
@@ -343,7 +352,6 @@ void Trainer::save(Observer& observer) {
     if (saved_at_ == progress_.step) return;
     hear_out(observer);
     if (unstable_) return;  // every checkpoint is a good one
-    const fs::path before = folder_->path();
     measure_memory();
     write_summary("running");
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
@@ -351,8 +359,7 @@ void Trainer::save(Observer& observer) {
     checkpoint.state["watch"] = watch_state();
     write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint); });
     saved_at_ = progress_.step;
-    if (folder_->path() != before)
-        observer.noted(fmt::format("the run's folder was renamed; it goes on in {}", folder_->path().string()));
+    tell_of_folder(observer);
 }
 
 }  // namespace invar

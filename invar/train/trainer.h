@@ -122,6 +122,7 @@ class Trainer {
     void hear_out(Observer& observer);
     void tell(const Findings& findings, Observer& observer);
     void tell_of_full_log(Observer& observer);
+    void tell_of_folder(Observer& observer);
     bool validation_due() const;
     void validate(Observer& observer);
     void save(Observer& observer);
@@ -160,6 +161,7 @@ class Trainer {
     };
     Totals earlier_;  // of the processes before this one
     bool told_full_log_ = false;
+    std::int64_t logged_steps_ = 0;  // that metrics.jsonl holds
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
     CpuUse used_before_;

@@ -1,5 +1,7 @@
 #include "invar/io/file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -202,6 +204,48 @@ TEST(AppendFile, DoesNotFillTheMemoryInTheDisksStead) {
     EXPECT_TRUE(has(message_of<IoError>([&] { log.append(megabyte); }), "free space"));
 }
 
+TEST(AppendFile, IsWrittenAnewUnderItsNameWithAllItHeld) {
+    const Scratch scratch;
+    const Descriptor folder = Descriptor::open(scratch.path(), O_RDONLY | O_DIRECTORY, "open");
+    AppendFile log(scratch / "log");
+    log.line("first");
+    EXPECT_EQ(log.named_in(folder), NamedNow::this_file);
+    std::filesystem::remove(scratch / "log");
+    log.line("second");
+    EXPECT_EQ(log.named_in(folder), NamedNow::nothing);
+    log.write_anew(scratch / "log");
+    EXPECT_EQ(log.named_in(folder), NamedNow::this_file);
+    log.line("third");
+    EXPECT_EQ(read_file(scratch / "log"), "first\nsecond\nthird\n");
+    put(scratch / "other", "");
+    std::filesystem::rename(scratch / "other", scratch / "log");
+    EXPECT_EQ(log.named_in(folder), NamedNow::another_file);
+    EXPECT_EQ(log.content(), "first\nsecond\nthird\n");
+    EXPECT_EQ(log.take_lost(), 0u);
+}
+
+TEST(AppendFile, CountsWhatOthersHaveCutOff) {
+    const Scratch scratch;
+    AppendFile log(scratch / "log");
+    log.line("ten bytes");
+    std::filesystem::resize_file(scratch / "log", 4);
+    log.line("more");
+    std::filesystem::resize_file(scratch / "log", 0);
+    EXPECT_EQ(log.take_lost(), 15u);
+    EXPECT_EQ(log.take_lost(), 0u);
+    log.line("again");
+    log.truncate(2);
+    EXPECT_EQ(log.take_lost(), 0u) << "that was ourselves";
+}
+
+TEST(FreeName, IsOneThatNothingHas) {
+    const Scratch scratch;
+    EXPECT_EQ(free_name(scratch / "log", ".kept"), scratch / "log.kept");
+    put(scratch / "log.kept", "");
+    std::filesystem::create_symlink("nowhere", scratch / "log.kept_2");
+    EXPECT_EQ(free_name(scratch / "log", ".kept"), scratch / "log.kept_3");
+}
+
 TEST(AppendFile, RefusesADevice) {
     EXPECT_TRUE(has(message_of<IoError>([&] { AppendFile("/dev/full"); }), "it is a device; name an ordinary file"));
 }
@@ -221,6 +265,38 @@ TEST(FolderLock, KeepsASecondRunOutUntilTheFirstEnds) {
         EXPECT_TRUE(has(message, std::to_string(::getpid())) && has(message, "output_dir=")) << message;
     }
     FolderLock again(scratch.path());
+}
+
+TEST(FolderLock, KeepsASecondRunOutAlsoWhereItsFileWasDeleted) {
+    const Scratch scratch;
+    FolderLock lock(scratch.path());
+    std::filesystem::remove(scratch / ".lock");
+    EXPECT_FALSE(FolderLock::try_lock(scratch.path()));
+    EXPECT_TRUE(has(message_of<IoError>([&] { FolderLock second(scratch.path()); }), "another run"));
+}
+
+TEST(FolderLock, HasItsFileAgainWhereThatWasDeletedOrReplaced) {
+    const Scratch scratch;
+    FolderLock lock(scratch.path());
+    EXPECT_FALSE(lock.renew(scratch.path()));
+    std::filesystem::remove(scratch / ".lock");
+    EXPECT_TRUE(lock.renew(scratch.path()));
+    put(scratch / "other", "12");
+    std::filesystem::rename(scratch / "other", scratch / ".lock");
+    EXPECT_TRUE(lock.renew(scratch.path()));
+    EXPECT_EQ(read_file(scratch / ".lock"), std::to_string(::getpid()));
+    EXPECT_FALSE(lock.renew(scratch.path()));
+}
+
+// On a disk that locks files and not folders, a second run can come in once the file is gone.
+TEST(FolderLock, IsNotRenewedWhereAnotherHasTakenTheFile) {
+    const Scratch scratch;
+    FolderLock lock(scratch.path());
+    std::filesystem::remove(scratch / ".lock");
+    put(scratch / ".lock", "4711");
+    const Descriptor other = Descriptor::open(scratch / ".lock", O_RDWR, "lock");
+    ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+    EXPECT_TRUE(has(message_of<IoError>([&] { lock.renew(scratch.path()); }), "another run (process 4711)"));
 }
 
 TEST(FolderLock, EndsWithAKilledProcess) {

@@ -1,15 +1,13 @@
 // What a run that went on says of the whole of itself, and what it refuses to go on from.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
-#include "invar/io/watch.h"
 #include "invar/train/run_config.h"
 #include "tests/core/expect_error.h"
-#include "tests/io/event_reader.h"
 #include "tests/train/scratch_run.h"
 
 namespace invar {
@@ -29,27 +27,6 @@ Config eventful_config(const fs::path& output) {
     config.optimizer.lr = 1e-9;
     config.monitor.grad_norm_low = 1e30;
     return config;
-}
-
-// Under the same name, so that the configuration inside the checkpoint is the same too.
-fs::path undisturbed(const Config& config) {
-    const fs::path run = train(config).folder, aside = run.parent_path() / "undisturbed";
-    fs::rename(run, aside);
-    return aside;
-}
-
-// Leaves a run as kill -9 would: at this step nothing more is written.
-struct Killer : Observer {
-    explicit Killer(std::int64_t at) : at_(at) {}
-    void ticked(const Progress& progress, std::int64_t) override {
-        if (progress.step == at_) throw std::runtime_error("killed");
-    }
-    std::int64_t at_;
-};
-
-void train_until(const Config& config, std::int64_t step, std::optional<fs::path> resume = {}) {
-    Killer killer(step);
-    EXPECT_THROW(train(config, killer, std::move(resume)), std::runtime_error);
 }
 
 TEST(Resumed, RunEndsWithTheWholeFileLinesAndSummaryOfTheUndisturbedOne) {
@@ -170,121 +147,119 @@ TEST(Resuming, TakesTheCheckpointsConfigurationWhereConfigYamlIsCutOffOrMissing)
     EXPECT_ERROR(read_run_config(run), UsageError, "no config.yaml");
 }
 
-TEST(RunFolder, OfAStartThatWasKilledAtOnceIsFreeAgain) {
+// A run that was stopped after step 12, its last checkpoint there; what it says when it goes on after `damage`, beside
+// where it goes on from.
+std::vector<std::string> notes_after(const Config& config, const std::function<void(const fs::path& run)>& damage) {
+    const fs::path run = fs::path(config.output_dir) / config.exp_name;
+    fs::remove_all(run);
+    Stopper stop(12), observer;
+    train(config, stop);
+    damage(run);
+    EXPECT_EQ(train(config, observer, run).status, "finished");
+    EXPECT_NE(observer.notes.at(0).find("resuming at step 12"), std::string::npos) << observer.notes[0];
+    return {observer.notes.begin() + 1, observer.notes.end()};
+}
+
+std::vector<std::string> text_lines(const fs::path& file) {
+    std::vector<std::string> lines;
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+TEST(Resuming, SaysWhichLinesOfTheLogCannotBeReadAndKeepsThem) {
     const ScratchFolder scratch;
     const Config config = small_config(scratch.path());
-    fs::create_directories(scratch.path() / "run");
-    std::ofstream(scratch.path() / "run" / ".lock") << "12345";
-    std::ofstream(scratch.path() / "run" / ".config.yaml.12345-0.invar-tmp") << "seed: 5";
-    const RunFolder first = RunFolder::create(config);
-    EXPECT_EQ(first.path(), scratch.path() / "run");
-    EXPECT_FALSE(fs::exists(scratch.path() / "run" / ".config.yaml.12345-0.invar-tmp"));
-    EXPECT_EQ(RunFolder::create(config).path(), scratch.path() / "run_2");
-    std::ofstream(scratch.path() / "run_3") << "a file in the way";
-    EXPECT_EQ(RunFolder::create(config).path(), scratch.path() / "run_4");
+    const fs::path whole = undisturbed(config), run = scratch.path() / "run";
+    std::string damaged;
+    const auto notes = notes_after(config, [&](const fs::path&) {
+        std::vector<std::string> lines = text_lines(run / "metrics.jsonl");
+        lines.insert(lines.begin() + 3, "{\"step\":4,\"lo");
+        lines.insert(lines.begin() + 5, "");
+        lines.insert(lines.begin() + 7, "not ours");
+        for (const std::string& line : lines) damaged += line + "\n";
+        std::ofstream(run / "metrics.jsonl") << damaged;
+    });
+    ASSERT_EQ(notes.size(), 1u);
+    EXPECT_NE(notes[0].find("metrics.jsonl:4: 2 lines that cannot be read are left out"), std::string::npos)
+        << notes[0];
+    EXPECT_NE(notes[0].find("metrics.jsonl.damaged"), std::string::npos) << notes[0];
+    EXPECT_EQ(file_bytes(run / "metrics.jsonl.damaged"), damaged);
+    EXPECT_EQ(lines_of(run), lines_of(whole));
 }
 
-TEST(RunFolder, ThatCannotBeReadIsAnErrorAndNotTakenForAnotherRuns) {
+TEST(Resuming, SaysHowManyLoggedStepsAreGone) {
     const ScratchFolder scratch;
     const Config config = small_config(scratch.path());
-    const int free = ::dup(STDIN_FILENO);
-    ::close(free);
-    rlimit before{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-    const rlimit one_more{rlim_t(free) + 1, before.rlim_max};  // enough for the lock, too few to look into the folder
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
-    EXPECT_ERROR(RunFolder::create(config), IoError, "Too many open files");
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-    EXPECT_FALSE(fs::exists(scratch.path() / "run_2"));
+    const auto expect = [&](const char* held, const std::function<void(const fs::path&)>& damage) {
+        const auto notes = notes_after(config, damage);
+        ASSERT_EQ(notes.size(), 1u) << held;
+        EXPECT_NE(notes[0].find(held), std::string::npos) << notes[0];
+    };
+    expect("metrics.jsonl holds 0 of the 12 steps that were logged until step 12",
+           [](const fs::path& run) { fs::resize_file(run / "metrics.jsonl", 0); });
+    expect("holds 0 of the 12 steps", [](const fs::path& run) { fs::remove(run / "metrics.jsonl"); });
+    expect("holds 5 of the 12 steps", [](const fs::path& run) {
+        std::ostringstream some;
+        for (const std::string& line : text_lines(run / "metrics.jsonl"))
+            if (some.tellp() == 0 || nlohmann::json::parse(line).at("step") > 8) some << line << "\n";
+        std::ofstream(run / "metrics.jsonl") << some.str();
+    });
 }
 
-TEST(RunFolder, ThatIsRenamedUnderARunIsFollowed) {
+TEST(Resuming, HasNothingToSayOfALineThatAKillHasTorn) {
+    const ScratchFolder scratch;
+    const Config config = small_config(scratch.path());
+    const auto notes = notes_after(config, [](const fs::path& run) {
+        std::ofstream(run / "metrics.jsonl", std::ios::app) << "{\"step\":13,\"lo";
+    });
+    EXPECT_EQ(notes, std::vector<std::string>{});
+    EXPECT_FALSE(fs::exists(scratch.path() / "run/metrics.jsonl.damaged"));
+}
+
+TEST(Resuming, SaysThatTimesAreOfThisProcessAloneWhereTheSummaryIsNoUse) {
+    const ScratchFolder scratch;
+    const Config config = small_config(scratch.path());
+    const auto missing = notes_after(config, [](const fs::path& run) { fs::remove(run / "summary.json"); });
+    ASSERT_EQ(missing.size(), 1u);
+    EXPECT_NE(missing[0].find("summary.json is missing; time, speed"), std::string::npos) << missing[0];
+    const auto torn = notes_after(config, [](const fs::path& run) { fs::resize_file(run / "summary.json", 30); });
+    ASSERT_EQ(torn.size(), 1u);
+    EXPECT_NE(torn[0].find("summary.json cannot be made sense of"), std::string::npos) << torn[0];
+}
+
+TEST(Resuming, DeletesTheCheckpointThatAKilledSaveLeftTooMany) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
-    config.trainer.checkpoint_every_n_steps = 4;
-    config.logger.tensorboard = true;
-    const fs::path whole = undisturbed(config), run = scratch.path() / "run", moved = scratch.path() / "moved";
-    struct Mover : Stopper {
-        fs::path from, to;
-        void ticked(const Progress& progress, std::int64_t) override {
-            if (progress.step == 6) fs::rename(from, to);
-        }
-    } mover;
-    mover.from = run, mover.to = moved;
-    const RunSummary summary = train(config, mover);
-    EXPECT_EQ(summary.status, "finished");
-    EXPECT_EQ(summary.folder, moved);
-    EXPECT_FALSE(fs::exists(run));
-    EXPECT_EQ(file_bytes(last_checkpoint(moved)), file_bytes(last_checkpoint(whole)));
-    EXPECT_EQ(lines_of(moved), lines_of(whole));
-    EXPECT_EQ(summary_of(moved), summary_of(whole));
-    ASSERT_EQ(mover.notes.size(), 1u);
-    EXPECT_NE(mover.notes[0].find("renamed"), std::string::npos) << mover.notes[0];
+    config.trainer.checkpoint_every_n_steps = 5;
+    config.trainer.keep_checkpoints = 2;
+    const fs::path run = train(config).folder, folder = run / "checkpoints";
+    const auto steps = [&] { return CheckpointFolder(folder, 2).steps(); };
+    ASSERT_EQ(steps(), (std::vector<std::int64_t>{15, 20}));
+    fs::copy_file(folder / "step_00000015.safetensors", folder / "step_00000010.safetensors");
+    fs::copy_file(folder / "step_00000015.safetensors", folder / "step_00000005.safetensors");
+    train(config, run);
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{15, 20}));
 }
 
-TEST(RunFolder, ThatIsRenamedWhileItIsBeingWrittenIsFollowed) {
-    // At the write of the summary the run has looked where its folder is already; after it comes the checkpoint.
-    for (const FileAct at : {FileAct::write, FileAct::rename}) {
-        const ScratchFolder scratch;
-        Config config = small_config(scratch.path());
-        config.trainer.checkpoint_every_n_steps = 4;
-        const fs::path whole = undisturbed(config), run = scratch.path() / "run", moved = scratch.path() / "moved";
-        int summaries = 0;
-        const IoWatch watch([&](FileAct act, const fs::path& path) {
-            const bool of_summary = path.filename().string().find("summary.json") != std::string::npos;
-            if (act == at && of_summary && ++summaries == 3) fs::rename(run, moved);
-        });
-        Stopper observer;
-        const RunSummary summary = train(config, observer);
-        EXPECT_EQ(summary.status, "finished");
-        EXPECT_EQ(summary.folder, moved);
-        EXPECT_FALSE(fs::exists(run));
-        EXPECT_EQ(file_bytes(last_checkpoint(moved)), file_bytes(last_checkpoint(whole)));
-        EXPECT_EQ(lines_of(moved), lines_of(whole));
-        EXPECT_EQ(summary_of(moved), summary_of(whole));
-        EXPECT_EQ(observer.notes.size(), 1u);
-    }
-}
-
-TEST(RunFolder, ThatIsDeletedUnderARunIsAnErrorAlsoWhereAnotherTookItsPlace) {
+TEST(Resuming, CallsAConfigYamlThatIsAPipeOrAFolderByWhatItIs) {
     const ScratchFolder scratch;
-    for (const bool replaced : {false, true}) {
-        struct Deleter : Observer {
-            fs::path run;
-            bool replace = false;
-            void ticked(const Progress& progress, std::int64_t) override {
-                if (progress.step != 12) return;
-                fs::remove_all(run);
-                if (replace) fs::create_directories(run);
-            }
-        } deleter;
-        deleter.run = scratch.path() / "run";
-        deleter.replace = replaced;
-        EXPECT_ERROR(train(small_config(scratch.path()), deleter), IoError, "was deleted while its run was writing");
-        EXPECT_FALSE(fs::exists(scratch.path() / "run" / "checkpoints"));
+    const Config config = small_config(scratch.path());
+    const fs::path run = train(config).folder, file = run / "config.yaml";
+    for (const bool pipe : {true, false}) {
+        fs::remove(file);
+        if (pipe)
+            ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+        else
+            fs::create_directory(file);
+        EXPECT_TRUE(RunFolder::is_run(run));
+        const RunConfig found = read_run_config(run);
+        EXPECT_EQ(parse_config(found.yaml, "checkpoint"), config);
+        EXPECT_NE(found.note.find("config.yaml is not an ordinary file; taking"), std::string::npos) << found.note;
     }
-}
-
-TEST(RunFolder, ShowsEveryPointToTensorBoardAsSoonAsItIsLogged) {
-    const ScratchFolder scratch;
-    Config config = small_config(scratch.path());
-    config.logger.tensorboard = true;
-    struct Reader : Observer {
-        fs::path run;
-        std::size_t steps = 0, validations = 0;
-        void stepped(const StepMetrics& m) override {
-            const Points points = shown_by_tensorboard(run)["train/loss"];
-            ASSERT_EQ(points.size(), ++steps);
-            EXPECT_EQ(points.back(), std::pair(m.step, float(m.loss)));
-        }
-        void validated(const ValidationMetrics&) override {
-            EXPECT_EQ(shown_by_tensorboard(run)["val/loss"].size(), ++validations);
-        }
-    } reader;
-    reader.run = scratch.path() / "run";
-    train(config, reader);
-    EXPECT_EQ(reader.steps, 20u);
-    EXPECT_EQ(reader.validations, 2u);
+    fs::remove_all(run / "checkpoints");
+    EXPECT_TRUE(RunFolder::is_run(run));
+    EXPECT_ERROR(read_run_config(run), UsageError, "config.yaml is not an ordinary file");
 }
 
 }  // namespace

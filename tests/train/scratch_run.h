@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,28 @@ inline nlohmann::json summary_of(const std::filesystem::path& run) {
     nlohmann::json summary = nlohmann::json::parse(file_bytes(run / "summary.json"));
     for (const char* key : {"train_seconds", "samples_per_s", "waited_share", "peak_bytes"}) summary.erase(key);
     return summary;
+}
+
+// A whole run of this configuration, moved aside: what a run under the same name, which is in its checkpoints too, is
+// compared with.
+inline std::filesystem::path undisturbed(const Config& config) {
+    const std::filesystem::path run = train(config).folder, aside = run.parent_path() / "undisturbed";
+    std::filesystem::rename(run, aside);
+    return aside;
+}
+
+// Leaves a run as kill -9 would: at this step nothing more is written.
+struct Killer : Observer {
+    explicit Killer(std::int64_t at) : at_(at) {}
+    void ticked(const Progress& progress, std::int64_t) override {
+        if (progress.step == at_) throw std::runtime_error("killed");
+    }
+    std::int64_t at_;
+};
+
+inline void train_until(const Config& config, std::int64_t step, std::optional<std::filesystem::path> resume = {}) {
+    Killer killer(step);
+    EXPECT_THROW(train(config, killer, std::move(resume)), std::runtime_error);
 }
 
 }  // namespace invar
