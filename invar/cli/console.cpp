@@ -83,6 +83,7 @@ std::string paint(Colour colour, std::string_view text) {
 
 std::string human_seconds(double seconds) {
     if (!(seconds >= 0)) return "-";
+    if (seconds < 0.0995) return fmt::format("{:.1f} ms", 1e3 * seconds);
     if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);
     if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
     const std::int64_t whole = std::llround(seconds);

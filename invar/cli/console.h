@@ -20,7 +20,7 @@ enum class Colour { plain, bold, dim, red, green, yellow, cyan };
 // `text` in a colour: only on a terminal, and not where NO_COLOR is set.
 std::string paint(Colour colour, std::string_view text);
 
-std::string human_seconds(double seconds);  // "0.42 s", "1 min 05 s", "2 h 03 min"
+std::string human_seconds(double seconds);  // "4.2 ms", "0.42 s", "1 min 05 s", "2 h 03 min"
 std::string clock_time(double seconds);     // "0:07", "1:02:33"
 std::string human_count(std::int64_t n);    // "1,199,882"
 std::string loss_text(double loss);         // six decimals, or what is left of a small one

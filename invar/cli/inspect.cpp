@@ -93,15 +93,16 @@ void print_format(const Inspection& inspection, std::size_t format, int top) {
     for (std::size_t i = 0; i < shown; ++i) add(*rows[i].tensor, rows[i].fate, false);
     add(inspection.total, fate_of(inspection.total.tally, format, dtype), true);
     say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
-    print(table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest",
-                                         "head-room"}));
+    print(
+        table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest", "head-room"}));
     if (shown < rows.size()) say(fmt::format("  {} more tensors are no worse; --top 0 shows all", rows.size() - shown));
     say("");
 }
 
 std::string speed(const Inspection& inspection) {
-    return fmt::format("{:.2f} GB in {:.2f} s, {:.2f} GB/s", double(inspection.bytes) / 1e9, inspection.seconds,
-                       double(inspection.bytes) / 1e9 / std::max(inspection.seconds, 1e-9));
+    const double bytes = double(inspection.bytes);
+    return fmt::format("{} in {}, {}/s", human_bytes(bytes), human_seconds(inspection.seconds),
+                       human_bytes(bytes / std::max(inspection.seconds, 1e-9)));
 }
 
 // One line for all tensors left out for the same reason, with their dtypes in the order in which they were met.

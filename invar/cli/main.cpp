@@ -1,7 +1,6 @@
-// The program `invar`: parses the command line, runs one command, and turns errors into one line and an exit code:
-// 0 good, 1 the run failed, 2 bad usage or configuration, 3 a MARGINAL verdict, 4 an INVALID one, 128 + the signal that
-// interrupted it.
-// Commands that say something by 1 (FAIL, or NaN found) end with 2 on trouble of any kind, as diff does.
+// The program `invar`: parses the command line, runs one command, and turns errors into one line and an exit code, the
+// same for every command (docs/RUNS.md has the table): 1 is the bad news that it was asked for, or a training run that
+// failed; 2 is trouble with what was asked, as diff has it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -83,12 +82,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("{}; see {}", fault_of(*where, error), help);
 }
 
-// The exit code of a command that an error stopped.
-int trouble(const CLI::App& app) {
-    for (const char* judge : {"validate", "compare", "tune", "diagnose"})
-        if (app.got_subcommand(judge)) return 2;
-    return 1;
-}
+constexpr int kTrouble = 2;
 
 // The command that was asked for; "" where there is none.
 std::string command_of(const CLI::App& app) {
@@ -108,7 +102,7 @@ int after_output(const CLI::App& app, int code, bool help) {
     const std::string command = command_of(app);
     const bool ran = command == "train" && app.get_subcommand(command)->count("--print-config") == 0;
     if (output_error() == 0 || output_error() == EPIPE || (!help && (ran || command == "validate"))) return code;
-    return report(trouble(app), "cannot write to standard output: " + output_error_text());
+    return report(kTrouble, "cannot write to standard output: " + output_error_text());
 }
 
 int run(int argc, char** argv) {
@@ -119,14 +113,19 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", "invar " INVAR_VERSION, "Print the version and leave");
     app.set_help_flag("-h,--help", "Print this help and leave");
     app.require_subcommand(0, 1);
-    app.footer(example({"invar train synthetic --mixed_precision bf16"}) +
-               "\n\n`invar COMMAND --help` tells about one command.");
+    app.footer(
+        example({"invar train synthetic --mixed_precision bf16"}) +
+        "\n\n`invar COMMAND --help` tells about one command. Exit codes: 0 good; 1 FAIL, NaN found, or a run that "
+        "failed;\n2 trouble with what was asked, a missing file say; 3 MARGINAL; 4 INVALID; 128 + the signal that "
+        "interrupted it.");
     int exit_code = 0;
     bool help = false;
     for (const auto add : {add_train, add_validate, add_compare, add_inspect, add_diagnose, add_tune, add_eval,
                            add_init, add_bench, add_formats, add_ops, add_completion})
         add(app, exit_code);
     for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
+    // A command that is stopped by an error is in trouble, unless it has said before what that would mean.
+    const auto stopped = [&] { return exit_code != 0 ? exit_code : kTrouble; };
     try {
         check_command(app, argc, argv);
         app.parse(argc, argv);
@@ -137,20 +136,20 @@ int run(int argc, char** argv) {
         help = true;
         print(text.str());
     } catch (const CLI::ParseError& error) {
-        return report(2, explain(app, error));
+        return report(kTrouble, explain(app, error));
     } catch (const UsageError& error) {
-        return report(2, error.what());
+        return report(kTrouble, error.what());
     } catch (const std::bad_alloc&) {
-        return report(trouble(app), fmt::format("out of memory: the system has no more for `invar {}`; end other "
-                                                "programs, or ask less of it",
-                                                command_of(app)));
+        return report(stopped(), fmt::format("out of memory: the system has no more for `invar {}`; end other "
+                                             "programs, or ask less of it",
+                                             command_of(app)));
     } catch (const std::filesystem::filesystem_error& error) {
-        return report(trouble(app), fmt::format("cannot use {}: {}; check the path and its permissions",
-                                                error.path1().string(), error.code().message()));
+        return report(stopped(), fmt::format("cannot use {}: {}; check the path and its permissions",
+                                             error.path1().string(), error.code().message()));
     } catch (const Error& error) {
-        return report(trouble(app), error.what());
+        return report(stopped(), error.what());
     } catch (const std::exception& error) {
-        return report(trouble(app),
+        return report(stopped(),
                       fmt::format("a failure that nobody thought of, which is a fault of Invar's: {}", error.what()));
     }
     return after_output(app, exit_code, help);

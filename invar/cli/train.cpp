@@ -102,7 +102,20 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     return table.text("  ");
 }
 
-int train(TrainArguments& arguments) {
+// Whatever stops a run after its start is a failure of the run (1) and no longer trouble with what was asked.
+class TrainLine : public ProgressLine {
+  public:
+    TrainLine(bool quiet, int& exit_code) : ProgressLine("", quiet), exit_code_(exit_code) {}
+    void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
+        exit_code_ = 1;
+        ProgressLine::started(setup, folder, progress);
+    }
+
+  private:
+    int& exit_code_;
+};
+
+int train(TrainArguments& arguments, int& exit_code) {
     const Config config = resolve(arguments);
     if (arguments.print_config) {
         print(to_yaml(config));
@@ -119,13 +132,16 @@ int train(TrainArguments& arguments) {
         say(run_lines(trainer.setup(), config));
     }
     trainer.set_diagnosis(explain);
-    ProgressLine progress("", quiet);
+    TrainLine progress(quiet, exit_code);
     const RunSummary summary = trainer.run(progress);
     progress.finish();
     const bool finished = summary.status == "finished";
     const std::string folder = summary.folder.lexically_normal().string();
     if (quiet) {
         say(folder);
+        if (output_error() != 0)
+            warn(fmt::format("warning: standard output is lost ({}); the run folder is {}", output_error_text(),
+                             folder));
     } else {
         say(finished ? paint(Colour::bold, "finished")
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
@@ -172,7 +188,7 @@ void add_train(CLI::App& app, int& exit_code) {
     command->footer(example({"invar train mnist_convnet --mixed_precision bf16 trainer.max_epochs=3",
                              "invar train data=synthetic trainer=fp16_safe optimizer.lr=3e-4",
                              "invar train --resume runs/mnist_convnet"}));
-    command->callback([arguments, &exit_code] { exit_code = train(*arguments); });
+    command->callback([arguments, &exit_code] { exit_code = train(*arguments, exit_code); });
 }
 
 }  // namespace invar

@@ -38,6 +38,19 @@ TEST_F(BadInput, MissingConfiguration) {
     refuses({"train", "one", "two"}, 2, {"'one'", "'two'", "key=value"});
 }
 
+// 1 is for bad news that a command was asked for, or a run that failed.
+TEST_F(BadInput, AMissingFileEndsEveryCommandWithTwo) {
+    for (const Words& words :
+         {Words{"train", "none.yaml"}, small({"init_from=none"}), Words{"train", "--resume", "none"},
+          Words{"validate", "none.yaml"}, small({"init_from=none"}, {"validate"}), Words{"compare", "none", "none"},
+          Words{"inspect", "none"}, Words{"diagnose", "none.yaml"}, small({"init_from=none"}, {"diagnose"}),
+          Words{"tune", "none.yaml"}, small({"init_from=none"}, {"tune"}), Words{"eval", "none"},
+          Words{"bench", "none.yaml"}, small({"init_from=none"}, {"bench"}),
+          Words{"init", "none.yaml", "w.safetensors"}, small({"init_from=none", "w.safetensors"}, {"init"}),
+          Words{"eval", "none.safetensors", "synthetic"}})
+        refuses(words, 2, {"none"});
+}
+
 TEST_F(BadInput, MissingDataSetShowsTheWayOut) {
     refuses({"train", "data=cifar10", "data.root=nowhere"}, 2, {"cifar10", "nowhere", "https://", "data=synthetic"});
 }
@@ -74,31 +87,31 @@ TEST_F(BadInput, ResumeOfWhatIsNoRun) {
 TEST_F(BadInput, CheckpointOfAnotherModelLeavesItUntouched) {
     ASSERT_EQ(invar(small()).code, 0);
     const std::string before = slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors");
-    refuses({"train", "--resume", "runs/run", "model.hidden=[12]", "trainer.max_epochs=2"}, 1,
+    refuses({"train", "--resume", "runs/run", "model.hidden=[12]", "trainer.max_epochs=2"}, 2,
             {"step_00000010.safetensors", "shape"});
-    refuses({"eval", "runs/run", "model.hidden=[12]"}, 1, {"step_00000010.safetensors", "another model"});
+    refuses({"eval", "runs/run", "model.hidden=[12]"}, 2, {"step_00000010.safetensors", "another model"});
     EXPECT_EQ(slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors"), before);
     EXPECT_EQ(invar({"eval", "runs/run"}).code, 0);
 }
 
 TEST_F(BadInput, OutputFolderThatCannotBeMade) {
-    refuses(small({"output_dir=/proc/x", "--quiet"}), 1, {"/proc/x"});
+    refuses(small({"output_dir=/proc/x", "--quiet"}), 2, {"/proc/x"});
     std::ofstream(folder_ / "file") << "x";
-    refuses(small({"output_dir=file", "--quiet"}), 1, {"file"});
+    refuses(small({"output_dir=file", "--quiet"}), 2, {"file"});
 }
 
 TEST_F(BadInput, StandardOutputThatIsFull) {
     const std::string command = INVAR_BINARY_DIR "/bin/invar formats > /dev/full 2> " + (folder_ / "err").string();
-    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 2);
     EXPECT_TRUE(has(slurp(folder_ / "err"), "invar: error:"));
 }
 
 TEST_F(BadInput, InitialWeightsThatAreMissingOrTruncated) {
-    refuses(small({"init_from=none.safetensors"}), 1, {"none.safetensors"});
+    refuses(small({"init_from=none.safetensors"}), 2, {"none.safetensors"});
     ASSERT_EQ(invar(small({"w.safetensors"}, {"init"})).code, 0);
     std::filesystem::resize_file(folder_ / "w.safetensors", std::filesystem::file_size(folder_ / "w.safetensors") - 7);
-    refuses(small({"init_from=w.safetensors"}), 1, {"w.safetensors"});
-    refuses(small({"w.safetensors"}, {"eval"}), 1, {"w.safetensors"});
+    refuses(small({"init_from=w.safetensors"}), 2, {"w.safetensors"});
+    refuses(small({"w.safetensors"}, {"eval"}), 2, {"w.safetensors"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"))
         << "nothing is written before the weights are known to be good";
 }

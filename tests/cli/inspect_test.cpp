@@ -57,6 +57,12 @@ TEST_F(Inspect, KeepsFiguresFlushRightBesideATensorWithoutValues) {
     EXPECT_EQ(header, empty) << result.out;
 }
 
+TEST_F(Inspect, TellsTheSizeOfASmallFileInAFittingUnit) {
+    put("g.safetensors", {{"1.weight", {1.0f, -0.5f}}});
+    const Result result = invar({"inspect", "g.safetensors", "--as", "fp16"});
+    EXPECT_TRUE(has(result.out, "1 tensors, 2 values, 8 B in ") && !has(result.out, "0.00")) << result.out;
+}
+
 TEST_F(Inspect, ShowsTheWorstTensorFirstAndTheScaleThatSavesIt) {
     put("g.safetensors",
         {{"fine", {1.0f, -0.5f, 0.25f}}, {"tiny", {0x1p-30f, 0x1p-29f, 1e-9f, 0.0f}}, {"huge", {1e6f, 1, 1}}});
@@ -128,7 +134,7 @@ TEST_F(Inspect, StillRefusesAFileWhoseForeignTensorsDoNotFit) {
                R"("data_offsets":[2,6]}})",
                6);
     const Result result = invar({"inspect", "q.safetensors"});
-    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.code, 2);
     EXPECT_TRUE(has(result.error(), "q.safetensors") && has(result.error(), "overlap")) << result.err;
 }
 
@@ -138,9 +144,9 @@ TEST_F(Inspect, SaysInOneLineWhatIsWrong) {
     EXPECT_EQ(invar({"inspect"}).code, 2);
     EXPECT_EQ(invar({"inspect", "a.safetensors", "--as", "fp17"}).code, 2);
     EXPECT_TRUE(has(invar({"inspect", "a.safetensors", "--as", "fp17"}).error(), "is none of fp16, bf16, fp8"));
-    EXPECT_EQ(invar({"inspect", "missing.safetensors"}).code, 1);
+    EXPECT_EQ(invar({"inspect", "missing.safetensors"}).code, 2);
     EXPECT_TRUE(has(invar({"inspect", "missing.safetensors"}).error(), "missing.safetensors"));
-    EXPECT_EQ(invar({"inspect", "junk.safetensors"}).code, 1);
+    EXPECT_EQ(invar({"inspect", "junk.safetensors"}).code, 2);
     EXPECT_TRUE(has(invar({"inspect", "junk.safetensors"}).error(), "junk.safetensors"));
 }
 

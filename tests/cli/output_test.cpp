@@ -31,7 +31,7 @@ TEST_F(Output, AFullStandardErrorCostsNothing) {
     expect_finished();
     EXPECT_EQ(shell("invar train nosuch 2>/dev/full").code, 2);
     EXPECT_EQ(shell("invar train nosuch 2>&-").code, 2);
-    EXPECT_EQ(shell("invar formats >/dev/full 2>/dev/full").code, 1);
+    EXPECT_EQ(shell("invar formats >/dev/full 2>/dev/full").code, 2);
 }
 
 TEST_F(Output, AFullStandardOutputDoesNotStopARunAndIsSpokenOfOnce) {
@@ -39,6 +39,21 @@ TEST_F(Output, AFullStandardOutputDoesNotStopARunAndIsSpokenOfOnce) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_TRUE(has(result.err, "No space left on device") && has(result.err, "metrics.jsonl")) << result.err;
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    expect_finished();
+}
+
+TEST_F(Output, AQuietRunWhoseFolderNobodyGetsToReadSaysSo) {
+    const Result result = shell("invar train" + small_words({"--quiet"}) + " >/dev/full");
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err,
+              "invar: warning: standard output is lost (No space left on device); the run folder is runs/run\n");
+    expect_finished();
+}
+
+TEST_F(Output, ASmallStackIsEnoughToReadFiles) {
+    if (shell("grep -qa '__[at]san_' \"$(command -v invar)\"").code == 0) GTEST_SKIP() << "sanitizers take more stack";
+    const Result result = shell("ulimit -s 64; invar train" + small_words());
+    EXPECT_EQ(result.code, 0) << result.err;
     expect_finished();
 }
 
@@ -92,10 +107,10 @@ TEST_F(Output, WhatOnlyPrintsFailsWhereItCannot) {
     for (const char* command : {"formats", "ops", "ops --json", "--help", "train --help", "--version",
                                 "completion bash", "train synthetic --print-config"}) {
         const Result full = shell(std::string("invar ") + command + " >/dev/full");
-        EXPECT_EQ(full.code, 1) << command;
+        EXPECT_EQ(full.code, 2) << command;
         EXPECT_EQ(full.error(), "cannot write to standard output: No space left on device\n") << command;
         const Result closed = shell(std::string("invar ") + command + " >&-");
-        EXPECT_EQ(closed.code, 1) << command;
+        EXPECT_EQ(closed.code, 2) << command;
         EXPECT_EQ(closed.error(), "cannot write to standard output: Bad file descriptor\n") << command;
     }
 }

@@ -65,7 +65,7 @@ TEST_F(Signals, ASecondOneEndsAtOnce) {
 
 TEST_F(Signals, ALimitOnFileSizesIsToldInWords) {
     const Result result = shell("ulimit -f 1; invar init w.safetensors" + small_words({"model.hidden=[64]"}));
-    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_TRUE(has(result.error(), "File too large")) << result.err;
     EXPECT_TRUE(has(result.err, "w.safetensors")) << result.err;
 }

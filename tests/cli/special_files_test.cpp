@@ -39,18 +39,28 @@ TEST_F(SpecialFiles, APipeIsRefusedWhereverAFileIsExpected) {
     make_pipe("pipe");
     const std::string a_pipe = "it is a pipe";
     refuses("train ./pipe", 2, {"./pipe", a_pipe});
-    refuses("train" + small_words({"init_from=pipe"}), 1, {"pipe", a_pipe});
-    refuses("eval pipe" + small_words(), 1, {"pipe", a_pipe});
-    refuses("inspect pipe", 1, {"pipe", a_pipe});
+    refuses("train" + small_words({"init_from=pipe"}), 2, {"pipe", a_pipe});
+    refuses("eval pipe" + small_words(), 2, {"pipe", a_pipe});
+    refuses("inspect pipe", 2, {"pipe", a_pipe});
     refuses("compare pipe pipe", 2, {"pipe", a_pipe});
     make_run();
     for (const char* name : {".lock", "metrics.jsonl"}) {
         const std::string path = std::string("runs/run/") + name;
         std::filesystem::remove(folder_ / path);
         make_pipe(path);
-        refuses("train --resume runs/run trainer.max_epochs=2", 1, {path, a_pipe});
+        refuses("train --resume runs/run trainer.max_epochs=2", 2, {path, a_pipe});
         std::filesystem::remove(folder_ / path);
     }
+    const std::string config = slurp(folder_ / "runs/run/config.yaml");
+    std::filesystem::remove(folder_ / "runs/run/config.yaml");
+    make_pipe("runs/run/config.yaml");
+    const Result resumed = shell("timeout -s KILL 60 invar train --resume runs/run trainer.max_epochs=2");
+    EXPECT_EQ(resumed.code, 2) << resumed.err;
+    EXPECT_TRUE(has(resumed.err, "note: runs/run/config.yaml is not an ordinary file; taking") &&
+                has(resumed.err, "error: cannot write runs/run/config.yaml"))
+        << resumed.err;
+    std::filesystem::remove(folder_ / "runs/run/config.yaml");
+    write("runs/run/config.yaml", config);
     const std::string checkpoint = "runs/run/checkpoints/step_00000099.safetensors";
     make_pipe(checkpoint);
     const Result eval = shell("timeout -s KILL 60 invar eval runs/run");
@@ -59,13 +69,13 @@ TEST_F(SpecialFiles, APipeIsRefusedWhereverAFileIsExpected) {
 }
 
 TEST_F(SpecialFiles, SoAreDevicesSocketsAndFolders) {
-    refuses("inspect /dev/zero", 1, {"/dev/zero", "it is a device"});
+    refuses("inspect /dev/zero", 2, {"/dev/zero", "it is a device"});
     refuses("compare /dev/zero /dev/zero", 2, {"/dev/zero", "it is a device"});
     refuses("train /dev/zero", 2, {"/dev/zero", "it is a device"});
     std::filesystem::create_directory(folder_ / "folder");
-    refuses("inspect folder", 1, {"folder", "name a file"});
+    refuses("inspect folder", 2, {"folder", "name a file"});
     refuses("train ./folder", 2, {"./folder", "name a file"});
-    refuses("train" + small_words({"init_from=folder"}), 1, {"folder", "name a file"});
+    refuses("train" + small_words({"init_from=folder"}), 2, {"folder", "name a file"});
     const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -73,7 +83,7 @@ TEST_F(SpecialFiles, SoAreDevicesSocketsAndFolders) {
     ASSERT_LT(path.size(), sizeof address.sun_path);
     path.copy(address.sun_path, path.size());
     ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    refuses("inspect socket", 1, {"socket", "name an ordinary file"});
+    refuses("inspect socket", 2, {"socket", "name an ordinary file"});
     ::close(listener);
 }
 
@@ -95,7 +105,7 @@ TEST_F(SpecialFiles, APipeOfTheShellMayHoldLogsAndConfigurations) {
 TEST_F(SpecialFiles, MetricsThatAreNotNumbersAreToldByFileLineAndKey) {
     make_run();
     std::ofstream(folder_ / "runs/run/metrics.jsonl", std::ios::app) << "{\"step\":\"x\"}\n";
-    refuses("train --resume runs/run trainer.max_epochs=2", 1,
+    refuses("train --resume runs/run trainer.max_epochs=2", 2,
             {"metrics.jsonl:12", "\"step\" is \"x\"", "expected a whole number"});
     write("bad.jsonl", "{\"step\":1,\"val_loss\":0.5}\n{\"step\":2,\"val_loss\":\"high\"}\n");
     write("good.jsonl", "{\"step\":1,\"val_loss\":0.5}\n{\"step\":2,\"val_loss\":0.4}\n");
@@ -161,8 +171,8 @@ TEST_F(SpecialFiles, WeightsThatAreTooLargeAreHeldAgainstTheModelFirst) {
             {"init_from=other.safetensors", "another model", "unexpected \"huge\"", size + " bytes"});
     refuses("train" + small_words({"init_from=shape.safetensors"}), 2,
             {"shape.safetensors", "1.weight is [" + count + "] and should be"});
-    refuses("train" + small_words({"init_from=claims.safetensors"}), 1, {"claims.safetensors", "16 data bytes"});
-    refuses("eval other.safetensors" + small_words(), 1, {"other.safetensors", "another model"});
+    refuses("train" + small_words({"init_from=claims.safetensors"}), 2, {"claims.safetensors", "16 data bytes"});
+    refuses("eval other.safetensors" + small_words(), 2, {"other.safetensors", "another model"});
     EXPECT_FALSE(has(invar(small({"init_from=other.safetensors"})).err, "batch"));
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
