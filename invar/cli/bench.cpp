@@ -9,6 +9,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/start_up.h"
 #include "invar/core/cpu_use.h"
 #include "invar/report/text.h"
 #include "invar/train/run_folder.h"
@@ -88,8 +89,10 @@ int bench(const BenchArguments& arguments) {
         return 0;
     }
     const BenchResult& first = results.front();
-    say(fmt::format("{}, {} samples a step, on {} with {} thread{}; median of {} steps", options.base.model.name,
-                    first.samples_per_step, first.device, first.threads, first.threads == 1 ? "" : "s", options.steps));
+    say(fmt::format("{}, {} samples a step, on {} with {} thread{}; median of {} step{}", options.base.model.name,
+                    first.samples_per_step, first.device, first.threads, first.threads == 1 ? "" : "s", options.steps,
+                    options.steps == 1 ? "" : "s"));
+    say_why_on_cpu(options.base);
     if (first.graph_parts > 0)
         say(fmt::format("replayed as a CUDA graph of {} parts; each time is the mean of a stretch of steps",
                         first.graph_parts));

@@ -1,6 +1,7 @@
 #include "invar/cli/common.h"
 
 #include <fmt/ranges.h>
+#include <sys/auxv.h>
 
 #include <cstdlib>
 #include <optional>
@@ -47,19 +48,32 @@ class TemporaryFolder {
     fs::path path_;
 };
 
-// A folder that is installed with the program, by its way from the program's own.
-std::optional<fs::path> beside_program(const char* way) {
+// The folder that the program lies in; "" where the system does not tell.
+fs::path program_folder() {
     std::error_code error;
-    const fs::path program = fs::read_symlink("/proc/self/exe", error);
-    if (error) return std::nullopt;
-    return (program.parent_path() / way).lexically_normal();
+    fs::path program = fs::read_symlink("/proc/self/exe", error);
+    if (error) {  // /proc is not mounted; how it was started is known all the same
+        const auto* const started = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+        program = started == nullptr ? fs::path() : fs::canonical(started, error);
+    }
+    return program.parent_path();
 }
 
-bool is_override(const std::string& word) {
-    return word.find('=') != word.npos;
+// A folder that is installed with the program, by its way from the program's own. In the build folder, and nowhere
+// else, it is the one of the source tree.
+std::optional<fs::path> beside_program(const char* way, const char* in_source_tree) {
+    const fs::path folder = program_folder();
+    if (folder.empty()) return std::nullopt;
+    std::error_code error;
+    if (fs::equivalent(folder, INVAR_BUILD_BIN, error)) return fs::path(INVAR_SOURCE_DIR) / in_source_tree;
+    return (folder / way).lexically_normal();
 }
 
 }  // namespace
+
+bool is_override(const std::string& word) {
+    return word.find('=') != word.npos || (word.starts_with('~') && !word.starts_with("~/"));
+}
 
 ConfigSources config_sources() {
     ConfigSources sources;
@@ -69,8 +83,7 @@ ConfigSources config_sources() {
             if (!folder.empty()) add_folder(sources.config_dirs, folder);
     }
     add_folder(sources.config_dirs, "configs");
-    if (const auto installed = beside_program(INVAR_CONFIGS_FROM_BIN)) add_folder(sources.config_dirs, *installed);
-    add_folder(sources.config_dirs, INVAR_SOURCE_DIR "/configs");
+    if (const auto ours = beside_program(INVAR_CONFIGS_FROM_BIN, "configs")) add_folder(sources.config_dirs, *ours);
     return sources;
 }
 
@@ -130,13 +143,10 @@ Config ConfigArguments::load_over_text(const std::string& yaml) const {
 }
 
 std::string read_more(const std::string& document, const std::string& what_it_does) {
-    for (const auto& folder :
-         {beside_program(INVAR_DOCS_FROM_BIN), std::optional<fs::path>(INVAR_SOURCE_DIR "/docs")}) {
-        std::error_code error;
-        if (!folder || !fs::is_regular_file(*folder / document, error)) continue;
-        return fmt::format("\n{} {}.", (*folder / document).string(), what_it_does);
-    }
-    return "";
+    const std::optional<fs::path> folder = beside_program(INVAR_DOCS_FROM_BIN, "docs");
+    std::error_code error;
+    if (!folder || !fs::is_regular_file(*folder / document, error)) return "";
+    return fmt::format("\n{} {}.", (*folder / document).string(), what_it_does);
 }
 
 Config ConfigArguments::load_run(const fs::path& folder) const {

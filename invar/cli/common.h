@@ -10,11 +10,14 @@
 
 namespace invar {
 
-// $INVAR_CONFIG_DIR (several with ':'), ./configs, share/invar/configs beside the program, the source tree it was built
-// from; those that exist.
+// $INVAR_CONFIG_DIR (several with ':'), ./configs, then share/invar/configs beside the program, or where it is started
+// in its build folder the source tree; those that exist.
 ConfigSources config_sources();
 
-// [CONFIG_OR_EXPERIMENT] [key=value ...], and flags that stand for keys. A flag wins over key=value.
+// Whether a word sets a key or takes one back: key=value, or Hydra's ~key.
+bool is_override(const std::string& word);
+
+// [CONFIG_OR_EXPERIMENT] [key=value ...] [~key ...], and flags that stand for keys. A flag wins over key=value.
 struct ConfigArguments {
     std::vector<std::string> words;
     std::vector<std::string> flags;  // as key=value
@@ -25,9 +28,9 @@ struct ConfigArguments {
     void flag_for(CLI::App& command, const std::string& flag, const std::string& key, const std::string& help,
                   const std::string& value_name);
 
-    // The one word that is not key=value; "" where there is none. More than one is a UsageError.
+    // The one word that is no override; "" where there is none. More than one is a UsageError.
     std::string config() const;
-    // key=value words, then the flags.
+    // The words that are overrides, then the flags.
     std::vector<std::string> overrides() const;
     Config load() const;
     // The same on top of a configuration that is not among the words: a file, or its text.

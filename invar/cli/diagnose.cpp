@@ -10,6 +10,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/io/file.h"
@@ -139,7 +140,7 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
     Config config = parse_config(failure.config_yaml(), (failure_folder(run) / "state.safetensors").string());
     if (!a.overrides().empty()) {
         ConfigArguments keys = a;
-        std::erase_if(keys.words, [](const std::string& word) { return word.find('=') == word.npos; });
+        std::erase_if(keys.words, [](const std::string& word) { return !is_override(word); });
         config = keys.load_over_text(failure.config_yaml());
     }
     Finding finding;
@@ -168,6 +169,7 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
                                     {"diagnosis", nlohmann::json::parse(json_diagnosis(diagnosis))}};
         say(all.dump());
     } else {
+        say_why_on_cpu(config);
         say(fmt::format("{}: step {} replayed in {} at loss scale {:g}", run.string(), number, precision,
                         failure.scale));
         if (finding) {
@@ -204,6 +206,7 @@ int diagnose_command(DiagnoseArguments& a) {
     if (a.json) {
         say(json_diagnosis(diagnosis));
     } else {
+        say_why_on_cpu(config);
         print_diagnosis(diagnosis, config.exp_name);
         say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }

@@ -7,6 +7,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/snapshot.h"
@@ -36,8 +37,7 @@ bool is_checkpoint(const fs::path& file) {
 }
 
 Source read_source(EvalArguments& arguments) {
-    const auto first = std::find_if(arguments.words.begin(), arguments.words.end(),
-                                    [](const std::string& word) { return word.find('=') == word.npos; });
+    const auto first = std::find_if_not(arguments.words.begin(), arguments.words.end(), is_override);
     check<UsageError>(first != arguments.words.end(),
                       "say what to evaluate: the folder of a run, a checkpoint or a safetensors file, as in: invar "
                       "eval runs/mnist_mlp");
@@ -95,6 +95,7 @@ void eval(EvalArguments& arguments) {
         say(line.add("loss", result.loss).add("accuracy", result.accuracy).text());
         return;
     }
+    say_why_on_cpu(source.config);
     Table table;
     table.row({"weights", source.name});
     table.row({"data", fmt::format("{}, {} samples", data, human_count(result.samples))});

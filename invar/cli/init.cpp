@@ -19,9 +19,8 @@ struct InitArguments : ConfigArguments {
 };
 
 void init(InitArguments& arguments) {
-    // The file is the last word that is not key=value; a configuration may stand before it.
-    const auto is_file = [](const std::string& word) { return word.find('=') == word.npos; };
-    const auto last = std::find_if(arguments.words.rbegin(), arguments.words.rend(), is_file);
+    // The file is the last word that is no override; a configuration may stand before it.
+    const auto last = std::find_if_not(arguments.words.rbegin(), arguments.words.rend(), is_override);
     check<UsageError>(last != arguments.words.rend(),
                       "name the file to write, as in: invar init mnist_mlp weights.safetensors");
     const std::filesystem::path file = *last;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "invar/cli/console.h"
+#include "invar/kernels/devices.h"
 #include "invar/kernels/kernels.h"
 #include "invar/train/announcement.h"
 
@@ -16,7 +17,16 @@ std::string amp_lines(const Setup& setup) {
         setup.device.is_cpu() ? fmt::format("{} thread{}, {}", threads(), threads() == 1 ? "" : "s", cpu_description())
                               : kernels_for(setup.device).description();
     text += fmt::format("      - device {}{}{}", setup.device.str(), device.empty() ? "" : ": ", device);
-    return setup.why_on_cpu.empty() ? text : text + fmt::format("\n      - no GPU is used: {}", setup.why_on_cpu);
+    const std::string no_gpu = no_gpu_line(setup.why_on_cpu);
+    return no_gpu.empty() ? text : text + "\n      - " + no_gpu;
+}
+
+std::string no_gpu_line(const std::string& why_on_cpu) {
+    return why_on_cpu.empty() ? "" : "no GPU is used: " + why_on_cpu;
+}
+
+void say_why_on_cpu(const Config& config) {
+    if (const std::string line = no_gpu_line(why_on_cpu(config.trainer.device)); !line.empty()) say(line);
 }
 
 std::string run_lines(Setup& setup, const Config& config) {

@@ -9,6 +9,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/start_up.h"
 #include "invar/cli/verdict.h"
 #include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
@@ -120,6 +121,7 @@ int tune_command(const TuneArguments& a) {
         say(json.add("costs", cost).text());
         return gains ? validate_tuned(given, a, options.candidate, tuning) : 1;
     }
+    say_why_on_cpu(given);
     say(fmt::format("gradients in {} against FP32, {} batch{}, {} modules, sets tried: {}", options.candidate.name(),
                     a.batches, a.batches == 1 ? "" : "es", tuning.candidates, tuning.trials));
     Table errors({"", "error", "cosine", "worst", "in"});

@@ -146,7 +146,7 @@ class Composer {
 
 // What the command line asks for: files of groups, and single values.
 struct CommandLine {
-    std::vector<std::pair<std::string, std::string>> picks;  // one a group
+    std::vector<std::pair<std::string, std::string>> picks;  // one a group; "" for no file of it
     std::vector<Setting> settings;
 };
 
@@ -165,15 +165,20 @@ CommandLine parse_command_line(const std::vector<std::string>& overrides) {
     CommandLine result;
     for (const std::string& argument : overrides) {
         const std::size_t equals = argument.find('=');
-        check<UsageError>(equals != std::string::npos && argument[0] != '~',
+        const bool deletes = argument.starts_with('~');  // as in Hydra; every key has a default to fall back on
+        check<UsageError>(deletes || equals != std::string::npos,
                           "{}: '{}' is not key=value, such as trainer.max_epochs=3", kCommandLine,
                           argument.substr(0, 80));
-        std::string key = argument.substr(0, equals);
+        std::string key = argument.substr(deletes ? 1 : 0, deletes ? std::string::npos : equals);
         key.erase(0, key.find_first_not_of('+'));  // Hydra's + and ++: here every known key can be set
-        check<UsageError>(!key.empty(), "{}: '{}' has no key before '='", kCommandLine, argument.substr(0, 80));
-        const YamlNode value = parse_argument_value(argument.substr(equals + 1), argument);
+        check<UsageError>(!key.empty() && !key.starts_with('='), "{}: '{}' names no key", kCommandLine,
+                          argument.substr(0, 80));
+        check<UsageError>(!deletes || equals == std::string::npos,
+                          "{}: '{}' has a value; a key is taken back by its name alone, as in ~trainer.max_epochs",
+                          kCommandLine, argument.substr(0, 80));
+        const YamlNode value = deletes ? YamlNode{} : parse_argument_value(argument.substr(equals + 1), argument);
         const bool is_group = std::find(groups.begin(), groups.end(), key) != groups.end();
-        if (is_group && value.kind == YamlNode::Kind::scalar) {
+        if (is_group && (value.kind == YamlNode::Kind::scalar || value.kind == YamlNode::Kind::null)) {
             std::erase_if(result.picks, [&](const auto& pick) { return pick.first == key; });
             result.picks.emplace_back(key, value.text);
             continue;
@@ -229,6 +234,7 @@ Config load_config(const std::string& config_or_experiment, const std::vector<st
     }
     // The command line comes after every file, whatever the file says itself; single values after whole groups.
     for (const auto& [group, name] : command_line.picks) {
+        if (name.empty()) continue;
         std::set<std::string> others = decided;
         others.erase(group);
         composer.add_file(composer.find(group, name, kCommandLine), group, others);

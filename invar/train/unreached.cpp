@@ -16,6 +16,7 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
     const SchedulerConfig& scheduler = config.scheduler;
     const ScheduleSpec& schedule = setup.optimizer->schedule();
     const std::int64_t total = setup.total_steps;
+    const std::string steps = fmt::format("{} step{}", total, total == 1 ? "" : "s");
     std::vector<std::string> notes;
     // Of a run that is so short that it matters.
     const auto highest = [&] {
@@ -26,18 +27,17 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
     };
     if (scheduler.warmup_steps >= total && scheduler.warmup_steps > 0)
         notes.push_back(fmt::format(
-            "scheduler.warmup_steps={} in a run of {} steps: the learning rate is still rising at the end, no higher "
+            "scheduler.warmup_steps={} in a run of {}: the learning rate is still rising at the end, no higher "
             "than "
             "{:.3g} where optimizer.lr is {:g}",
-            scheduler.warmup_steps, total, schedule.factor(total - 1) * config.optimizer.lr, config.optimizer.lr));
+            scheduler.warmup_steps, steps, schedule.factor(total - 1) * config.optimizer.lr, config.optimizer.lr));
     else if (schedule.kind == ScheduleSpec::Kind::one_cycle && highest() < 0.99 * config.optimizer.lr)
         notes.push_back(fmt::format(
-            "scheduler one_cycle: in {} steps the learning rate gets no higher than {:.3g}, and optimizer.lr is {:g}",
-            total, highest(), config.optimizer.lr));
+            "scheduler one_cycle: in {} the learning rate gets no higher than {:.3g}, and optimizer.lr is {:g}", steps,
+            highest(), config.optimizer.lr));
     else if (schedule.kind == ScheduleSpec::Kind::step && scheduler.step_size >= total - scheduler.warmup_steps)
-        notes.push_back(
-            fmt::format("scheduler.step_size={} is not reached in {} steps: the learning rate stays at {:g}",
-                        scheduler.step_size, total, config.optimizer.lr));
+        notes.push_back(fmt::format("scheduler.step_size={} is not reached in {}: the learning rate stays at {:g}",
+                                    scheduler.step_size, steps, config.optimizer.lr));
     const bool leveled = config.trainer.amp_level != "auto" && config.trainer.amp_level != "O0";
     if (leveled && setup.precision.level == Level::O0 && config.trainer.precision_schedule.empty())
         notes.push_back(
@@ -47,8 +47,8 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
     for (const PrecisionChange& change : config.trainer.precision_schedule) {
         const std::int64_t from = change.is_epoch ? change.at * setup.steps_per_epoch : change.at;
         if (from > 0 && from >= total)
-            notes.push_back(fmt::format("trainer.precision_schedule.{}={} is not reached in {} steps", change.key(),
-                                        change.precision, total));
+            notes.push_back(fmt::format("trainer.precision_schedule.{}={} is not reached in {}", change.key(),
+                                        change.precision, steps));
     }
     return notes;
 }

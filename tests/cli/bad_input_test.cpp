@@ -30,6 +30,7 @@ TEST_F(BadInput, UnknownOptionNamesTheNearest) {
 TEST_F(BadInput, UnknownKeyNamesTheNearest) {
     refuses(small({"trainer.max_epoch=3"}), 2, {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"});
     refuses(small({"trainer=fp16_saef"}), 2, {"fp16_saef", "did you mean 'fp16_safe'?"});
+    refuses(small({"~trainer.max_epoch"}), 2, {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"});
 }
 
 TEST_F(BadInput, MissingConfiguration) {

@@ -154,6 +154,20 @@ TEST_F(Commands, BenchTellsArithmeticAndItsShareOfTheBestProduct) {
     }
 }
 
+// As train does, and only where the device was left to the program.
+TEST_F(Commands, EveryCommandThatComputesSaysWhyItUsesNoGpu) {
+    ASSERT_EQ(invar(small({"--device", "cpu"})).code, 0);
+    for (const Words& words :
+         {Words{"eval", "runs/run"}, small({"--steps", "1"}, {"diagnose"}), small({"--steps", "1"}, {"bench"}),
+          small({"--steps", "0", "--batches", "1", "--no-validate"}, {"tune"})}) {
+        Words left = words, named = words;
+        left.insert(left.end(), {"--device", "auto"});
+        named.insert(named.end(), {"--device", "cpu"});
+        EXPECT_EQ(has(invar(left).out, "no GPU is used: "), has(invar(small()).out, "no GPU is used: ")) << words[0];
+        EXPECT_FALSE(has(invar(named).out, "no GPU is used: ")) << words[0];
+    }
+}
+
 TEST_F(Commands, ConfigurationFoldersAreFoundWhereTheyAreSaidToBe) {
     std::filesystem::create_directories(folder_ / "configs/experiment");
     std::ofstream(folder_ / "configs/experiment/mine.yaml") << "exp_name: mine\ndefaults:\n  - trainer: fp16_safe\n";

@@ -66,6 +66,18 @@ TEST_F(Installed, HelpCitesOnlyDocumentsThatWereInstalled) {
     EXPECT_GE(cited, 4);
 }
 
+TEST_F(Installed, ConfigurationsAreLookedForBesideTheProgramAndNotInTheSourceTree) {
+    const std::string refused = print("train nosuch");
+    EXPECT_TRUE(cli::has(refused, (prefix_ / "share/invar/configs/experiment").string())) << refused;
+    EXPECT_FALSE(cli::has(refused, INVAR_SOURCE_DIR)) << refused;
+    const fs::path configs = prefix_ / "share/invar/configs", aside = prefix_ / "aside";
+    fs::rename(configs, aside);
+    const std::string without = print("train synthetic --print-config");
+    fs::rename(aside, configs);
+    EXPECT_TRUE(cli::has(without, "there is no experiment 'synthetic'")) << without;
+    EXPECT_TRUE(cli::has(print("train synthetic --print-config"), "exp_name: "));
+}
+
 TEST_F(Installed, DocumentsComeWithTheLicenceAndTheirLinksHold) {
     const fs::path root = prefix_ / "share/doc/invar";
     EXPECT_TRUE(fs::is_regular_file(root / "LICENSE") && fs::is_regular_file(root / "CHANGELOG.md"));

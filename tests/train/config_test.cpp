@@ -182,6 +182,25 @@ TEST(Config, TheLaterOfTwoOverridesWins) {
               Config{}.trainer.max_epochs);
 }
 
+TEST(Config, ATildeTakesAKeyOrAGroupFileBackAsInHydra) {
+    const Folder folder;
+    folder.write("scheduler/fast.yaml", "warmup_steps: 7\n");
+    folder.write("experiment/mine.yaml",
+                 "defaults: [{scheduler: fast}]\ntrainer: {max_epochs: 9, precision_overrides: {a: bf16, b: bf16}}\n");
+    const auto mine = [&](const std::vector<std::string>& words) {
+        return load_config("mine", words, folder.sources());
+    };
+    ASSERT_EQ(mine({}).scheduler.warmup_steps, 7);
+    EXPECT_EQ(mine({"~trainer.max_epochs"}).trainer.max_epochs, Config{}.trainer.max_epochs);
+    EXPECT_EQ(mine({"~trainer.precision_overrides.a"}).trainer.precision_overrides,
+              (PrecisionOverrides{{"b", "bf16-mixed"}}));
+    for (const char* word : {"~scheduler", "scheduler=null"})
+        EXPECT_EQ(mine({word}).scheduler.warmup_steps, Config{}.scheduler.warmup_steps) << word;
+    EXPECT_TRUE(says(refusal_of("~trainer.max_epoch"), {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"}));
+    EXPECT_TRUE(says(refusal_of("~seed=3"), {"'~seed=3' has a value", "by its name alone"}));
+    EXPECT_TRUE(says(refusal_of("~"), {"'~' names no key"}));
+}
+
 TEST(Config, ASingleValueBeatsAGroupFileWhereverItStands) {
     EXPECT_EQ(with({"trainer=fp16_safe", "trainer.gradient_clip_val=1"}).trainer.gradient_clip_val, 1.0);
     EXPECT_EQ(with({"trainer.gradient_clip_val=1", "trainer=fp16_safe"}).trainer.gradient_clip_val, 1.0);
@@ -392,7 +411,7 @@ TEST(Config, RefusesBadValuesWithKeyValueOriginAndWhatIsAllowed) {
                             "noequals",
                             "=1",
                             "",
-                            "~trainer.max_epochs",
+                            "~trainer.max_epochs=3",
                             "+=1",
                             "trainer.=1",
                             ".max_epochs=1",
