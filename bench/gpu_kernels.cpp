@@ -326,8 +326,8 @@ void measure_optimizer(Table& table) {
     if (!table.wants("optimizer")) return;
     Gpt2Large model;
     OptimizerSpec spec;
-    spec.lr = 1e-5f;
-    spec.weight_decay = 0.01f;
+    spec.lr = 1e-5;
+    spec.weight_decay = 0.01;
     for (const Dtype shadow : {Dtype::f16, Dtype::bf16}) {
         Optimizer optimizer(model, spec, {Dtype::f32, shadow});
         GradScaler scaler({.init_scale = 1024}, Device::cuda());

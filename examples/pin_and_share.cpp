@@ -15,7 +15,7 @@ int main() {
         override_precision(*model, overrides);
 
         Loader data(make_dataset({.name = "synthetic", .size = 512}, Split::train), {.batch_size = 32});
-        Optimizer optimizer(*model, {.kind = OptimizerSpec::Kind::adam, .lr = 1e-3f},
+        Optimizer optimizer(*model, {.kind = OptimizerSpec::Kind::adam, .lr = 1e-3},
                             StoreOptions::for_precision(precision));
         GradScaler scaler({.spec = {.enabled = false}});  // BF16 has FP32's range: nothing to scale
         data.start_epoch(0);

@@ -27,7 +27,7 @@ int run(const Precision& precision) {
     Loader test(make_dataset({.name = "synthetic", .size = 4096}, Split::test), {.batch_size = 64, .shuffle = false});
 
     Net model;
-    Optimizer optimizer(model, {.kind = OptimizerSpec::Kind::adamw, .lr = 1e-3f},
+    Optimizer optimizer(model, {.kind = OptimizerSpec::Kind::adamw, .lr = 1e-3},
                         StoreOptions::for_precision(precision));
     GradScaler scaler({.init_scale = 65536, .spec = {.enabled = precision.needs_scaler()}});
 

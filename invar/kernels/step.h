@@ -103,7 +103,7 @@ struct StepState {
     float unscale = 1.0f;     // what each gradient is multiplied by: 1/scale, times the norm's clip factor
     float clip_value = 0.0f;  // 0: none
     float grad_norm = 0.0f;   // of the unscaled gradients, before clipping
-    float lr_factor = 1.0f;
+    double lr_factor = 1.0;
     std::int32_t skip = 0;
 };
 
@@ -127,7 +127,7 @@ INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSp
     }
     s.unscale = float(factor);
     s.clip_value = clip.kind == ClipSpec::Kind::value ? clip.limit : 0.0f;
-    s.lr_factor = float(schedule.factor(s.taken));
+    s.lr_factor = schedule.factor(s.taken);
 }
 
 // After the step: counts it, and tells the scaler, where there is one.
@@ -223,17 +223,18 @@ INVAR_HD inline StepReport* conclude_step(const StepEnd& end, double loss) {
     return report;
 }
 
-// One group of parameters with its own rates.
+// One group of parameters with its own rates. In double, as people write them: 1 - beta2 of a beta2 that was rounded to
+// FP32 is wrong in its fifth digit. What the elements need is worked out from them and rounded once (update.h).
 struct OptimizerSpec {
     enum class Kind : std::uint8_t { sgd, adam, adamw };
     Kind kind = Kind::adamw;
-    float lr = 1e-3f;
-    float weight_decay = 0.0f;
-    float momentum = 0.0f;
+    double lr = 1e-3;
+    double weight_decay = 0.0;
+    double momentum = 0.0;
     bool nesterov = false;
-    float beta1 = 0.9f;
-    float beta2 = 0.999f;
-    float eps = 1e-8f;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
     bool operator==(const OptimizerSpec&) const = default;
 };
 

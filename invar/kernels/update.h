@@ -8,27 +8,52 @@
 
 namespace invar {
 
-// What the elements of a group need, worked out once.
+// A running value that keeps the share `keep` of itself: an average, or SGD's momentum. Both numbers are rounded once
+// from double. A keep of 0.999 has 1 - 0.999 right to four digits only, and what it forgets would be wrong by as much.
+struct Decayed {
+    float keep, forget;
+
+    INVAR_HD void prepare(double share) {
+        keep = float(share);
+        forget = float(1.0 - share);
+    }
+    INVAR_HD float next(float value, float added) const {
+        const float mixed = keep * value + added, moved = value + (added - forget * value);
+        // What keeps little is mixed: a large value would swallow the digits of what takes its place. And an average
+        // that has overflowed stays infinite, where infinity less infinity would be NaN.
+        return forget > 0.5f || !(std::fabs(value) <= 3.402823466e38f) ? mixed : moved;
+    }
+};
+
+// What the elements of a group need, worked out once, in double, and rounded once. Elements are updated in FP32.
 struct Update {
-    OptimizerSpec spec;
-    float unscale, clip, lr;
-    float decay;          // AdamW: what the weight is multiplied by; otherwise the share of it added to the gradient
+    OptimizerSpec::Kind kind;
+    bool nesterov;
+    bool first_step;  // SGD: momentum starts as the gradient
+    float unscale, clip;
+    float decay;          // AdamW: the share that the weight loses; otherwise the share of it added to the gradient
     float step_size;      // Adam: lr over the first bias correction
     float second_factor;  // Adam: one over the root of the second bias correction
-    bool first_step;      // SGD: momentum starts as the gradient
+    float eps;
+    Decayed first, second;  // of SGD the first is the momentum
 
     // `missed`: how many of the steps that were taken these elements had no gradient for, and stood still.
     INVAR_HD void prepare(const OptimizerSpec& group, const StepState& state, std::int64_t missed) {
-        spec = group;
+        kind = group.kind;
+        nesterov = group.nesterov;
         unscale = state.unscale;
         clip = state.clip_value;
-        lr = group.lr * state.lr_factor;
+        const double lr = group.lr * state.lr_factor;
         const std::int64_t taken = state.taken - missed;
         first_step = taken == 0;
+        const bool sgd = kind == OptimizerSpec::Kind::sgd, adamw = kind == OptimizerSpec::Kind::adamw;
         const double t = double(taken + 1);
-        decay = group.kind == OptimizerSpec::Kind::adamw ? 1.0f - lr * group.weight_decay : group.weight_decay;
-        step_size = float(double(lr) / (1.0 - std::pow(double(group.beta1), t)));
-        second_factor = float(1.0 / std::sqrt(1.0 - std::pow(double(group.beta2), t)));
+        decay = float(adamw ? lr * group.weight_decay : group.weight_decay);
+        step_size = float(sgd ? lr : lr / (1.0 - std::pow(group.beta1, t)));
+        second_factor = float(1.0 / std::sqrt(1.0 - std::pow(group.beta2, t)));
+        eps = float(group.eps);
+        first.prepare(sgd ? group.momentum : group.beta1);
+        second.prepare(group.beta2);
     }
 
     // `has_momentum`: m is kept from step to step.
@@ -39,18 +64,18 @@ struct Update {
         if constexpr (kKind == OptimizerSpec::Kind::sgd) {
             d += decay * w;
             if (has_momentum) {
-                m = first_step ? d : spec.momentum * m + d;
-                d = spec.nesterov ? d + spec.momentum * m : m;
+                m = first_step ? d : first.next(m, d);
+                d = nesterov ? d + first.keep * m : m;
             }
-            w -= lr * d;
+            w -= step_size * d;
         } else {
-            if constexpr (kKind == OptimizerSpec::Kind::adamw)
-                w *= decay;
-            else
-                d += decay * w;
-            m += (1.0f - spec.beta1) * (d - m);
-            v = spec.beta2 * v + (1.0f - spec.beta2) * d * d;
-            w -= step_size * m / (std::sqrt(v) * second_factor + spec.eps);
+            if constexpr (kKind == OptimizerSpec::Kind::adam) d += decay * w;
+            m = first.next(m, first.forget * d);
+            v = second.next(v, second.forget * d * d);
+            float step = step_size * m / (std::sqrt(v) * second_factor + eps);
+            // Together, so that the weight is rounded once; times 1 - decay it would lose the digits of a small decay.
+            if constexpr (kKind == OptimizerSpec::Kind::adamw) step += decay * w;
+            w -= step;
         }
     }
 };

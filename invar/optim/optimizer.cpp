@@ -11,7 +11,7 @@ namespace {
 
 int moments_of(const OptimizerSpec& spec) {
     if (spec.kind != OptimizerSpec::Kind::sgd) return 2;
-    return spec.momentum != 0.0f ? 1 : 0;
+    return spec.momentum != 0.0 ? 1 : 0;
 }
 
 void check_spec(const OptimizerSpec& spec) {
@@ -76,7 +76,7 @@ std::vector<ParameterGroup> Optimizer::parameter_groups() const {
 }
 
 double Optimizer::learning_rate() const {
-    return double(groups_[0].lr) * schedule_.factor(state().taken);
+    return groups_[0].lr * schedule_.factor(state().taken);
 }
 
 StepState Optimizer::state() const {

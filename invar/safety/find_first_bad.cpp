@@ -32,7 +32,7 @@ class Search {
     void blame_precision();
     void blame_model(const std::string& fp32_fails_at);
     void set_remedy(const std::string& text, bool verified) { f_.remedy = text, f_.verified = verified; }
-    double lower_rate() const { return double(setup_.optimizer->groups()[0].lr) / 10; }
+    double lower_rate() const { return setup_.optimizer->groups()[0].lr / 10; }
 
     Setup& setup_;
     const StepStart& start_;

@@ -31,13 +31,13 @@ ScalerOptions scaler_options(const ScalerConfig& c, const Precision& precision) 
 OptimizerSpec optimizer_spec(const OptimizerConfig& c) {
     OptimizerSpec spec;
     spec.kind = parse_optimizer(c.name);
-    spec.lr = float(c.lr);
-    spec.weight_decay = float(c.weight_decay);
-    spec.momentum = float(c.momentum);
+    spec.lr = c.lr;
+    spec.weight_decay = c.weight_decay;
+    spec.momentum = c.momentum;
     spec.nesterov = c.nesterov;
-    spec.beta1 = float(c.betas[0]);
-    spec.beta2 = float(c.betas[1]);
-    spec.eps = float(c.eps);
+    spec.beta1 = c.betas[0];
+    spec.beta2 = c.betas[1];
+    spec.eps = c.eps;
     return spec;
 }
 

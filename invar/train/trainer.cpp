@@ -292,7 +292,7 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
     m.total_steps = setup_.total_steps;
     m.epoch = given.before.epoch;
     m.loss = report.loss;
-    m.lr = double(setup_.optimizer->groups()[0].lr) * double(step.lr_factor);
+    m.lr = setup_.optimizer->groups()[0].lr * step.lr_factor;
     m.grad_norm = step.grad_norm;
     m.precision = setup_.precision.name();
     m.scale = report.scale.scale;

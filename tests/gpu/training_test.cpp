@@ -39,11 +39,11 @@ std::string state_bytes(Optimizer& optimizer) {
     return bytes;
 }
 
-OptimizerSpec spec_of(OptimizerSpec::Kind kind, float momentum = 0, bool nesterov = false) {
+OptimizerSpec spec_of(OptimizerSpec::Kind kind, double momentum = 0, bool nesterov = false) {
     OptimizerSpec spec;
     spec.kind = kind;
-    spec.lr = 0.01f;
-    spec.weight_decay = 0.1f;
+    spec.lr = 0.01;
+    spec.weight_decay = 0.1;
     spec.momentum = momentum;
     spec.nesterov = nesterov;
     return spec;
@@ -51,7 +51,7 @@ OptimizerSpec spec_of(OptimizerSpec::Kind kind, float momentum = 0, bool nestero
 
 TEST_F(Gpu, OptimizersStepAsOnTheCpu) {
     using Kind = OptimizerSpec::Kind;
-    for (const OptimizerSpec& spec : {spec_of(Kind::sgd), spec_of(Kind::sgd, 0.9f), spec_of(Kind::sgd, 0.9f, true),
+    for (const OptimizerSpec& spec : {spec_of(Kind::sgd), spec_of(Kind::sgd, 0.9), spec_of(Kind::sgd, 0.9, true),
                                       spec_of(Kind::adam), spec_of(Kind::adamw)})
         for (const StoreOptions& options :
              {StoreOptions{}, StoreOptions{Dtype::f32, Dtype::f16}, StoreOptions{Dtype::f32, Dtype::bf16}})
@@ -92,7 +92,7 @@ struct ManyWeights : Module {
 
 TEST_F(Gpu, ParametersWithoutAGradientStandStillAsOnTheCpu) {
     using Kind = OptimizerSpec::Kind;
-    for (const OptimizerSpec& spec : {spec_of(Kind::sgd, 0.9f), spec_of(Kind::adam), spec_of(Kind::adamw)}) {
+    for (const OptimizerSpec& spec : {spec_of(Kind::sgd, 0.9), spec_of(Kind::adam), spec_of(Kind::adamw)}) {
         ManyWeights here, there;
         there.to(Device::cuda());
         Optimizer cpu(here, spec, {Dtype::f32, Dtype::bf16}), gpu(there, spec, {Dtype::f32, Dtype::bf16});

@@ -124,6 +124,27 @@ optimizer("adamw", lambda w: O.AdamW(w, lr=0.1, weight_decay=0.1, betas=(0.8, 0.
 optimizer("groups", lambda w: O.AdamW([{"params": w[:1], "lr": 0.2, "weight_decay": 0.0}, {"params": w[1:]}], lr=0.05, weight_decay=0.1))
 
 
+def long_run(name, make, steps=300):  # weights, then moments, in f64 on the same gradients
+    w = [torch.nn.Parameter(torch.tensor([0.5, -1.25, 2.0]).double()), torch.nn.Parameter(torch.tensor([[1.0, -0.75]]).double())]
+    opt = make(w)
+    for t in range(steps):
+        for k, p in enumerate(w):
+            i = torch.arange(p.numel()).double()
+            p.grad = torch.sin(i * 1.7 + t * 0.9 + k).float().double().view(p.shape)
+        opt.step()
+    states = [w] + [[opt.state[p][key] for p in w] for key in ("momentum_buffer", "exp_avg", "exp_avg_sq") if opt.state[w[0]].get(key) is not None]
+    rows = ["{%s}" % ", ".join("%.17g" % v for p in state for v in p.detach().flatten().tolist()) for state in states]
+    print('{"%s", {%s}},' % (name, ", ".join(rows)))
+
+
+long_run("sgd", lambda w: O.SGD(w, lr=0.003, weight_decay=0.01))
+long_run("momentum", lambda w: O.SGD(w, lr=1e-3, momentum=0.99, weight_decay=0.01))
+long_run("nesterov", lambda w: O.SGD(w, lr=1e-3, momentum=0.999, weight_decay=0.01, nesterov=True))
+long_run("adam", lambda w: O.Adam(w, lr=1e-3, weight_decay=0.01))
+long_run("adamw", lambda w: O.AdamW(w, lr=1e-3, weight_decay=0.1))
+long_run("no first", lambda w: O.Adam(w, lr=1e-3, betas=(0.0, 0.99)))
+
+
 def clipped(name, clip):
     w = torch.nn.Parameter(torch.tensor([0.5, -1.25, 2.0]))
     w.grad = torch.tensor([3.0, -4.0, 12.0])

@@ -2,6 +2,8 @@
 // whole state as bytes.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -62,11 +64,44 @@ inline std::string state_bytes(Optimizer& optimizer) {
     return bytes;
 }
 
-inline OptimizerSpec sgd_spec(float lr) {
+inline OptimizerSpec sgd_spec(double lr) {
     OptimizerSpec spec;
     spec.kind = OptimizerSpec::Kind::sgd;
     spec.lr = lr;
     return spec;
+}
+
+// The optimizer of a golden table by its name: "sgd", "momentum", "nesterov", "adam", or "adamw".
+inline OptimizerSpec named_spec(const std::string& name, double weight_decay) {
+    using Kind = OptimizerSpec::Kind;
+    OptimizerSpec spec{.lr = 0.1, .weight_decay = weight_decay};
+    spec.kind = name == "adam" ? Kind::adam : name == "adamw" ? Kind::adamw : Kind::sgd;
+    spec.nesterov = name == "nesterov";
+    if (name == "momentum" || spec.nesterov) spec.momentum = 0.9;
+    return spec;
+}
+
+// The weights that PyTorch has after a step.
+struct GoldenStep {
+    const char* name;
+    int step;
+    std::vector<float> weights;
+};
+
+// Takes the steps of one name and compares the weights after each. Some rounding units of the largest weights are
+// allowed: the order of the operations is not PyTorch's. Returns how many there were.
+template <class Table, class Take>
+int follow_golden(const Table& table, const std::string& name, Weights& model, const Take& take) {
+    int compared = 0;
+    for (const GoldenStep& golden : table) {
+        if (name != golden.name) continue;
+        take(golden.step);
+        const std::vector<float> ours = model.values();
+        for (std::size_t i = 0; i < ours.size(); ++i)
+            EXPECT_NEAR(ours[i], golden.weights[i], 2e-6) << name << " step " << golden.step << " weight " << i;
+        ++compared;
+    }
+    return compared;
 }
 
 }  // namespace invar

@@ -8,7 +8,7 @@ namespace {
 // The learning rates that a run really uses, step by step; every third step of a rough run overflows.
 std::vector<double> rates(const ScheduleSpec& schedule, int steps, bool rough = false) {
     Weights model;
-    Optimizer optimizer(model, sgd_spec(0.1f));
+    Optimizer optimizer(model, sgd_spec(0.1));
     optimizer.set_schedule(schedule);
     std::vector<double> seen;
     for (int tried = 0; int(seen.size()) < steps; ++tried) {
@@ -17,7 +17,7 @@ std::vector<double> rates(const ScheduleSpec& schedule, int steps, bool rough = 
         const float before = model.values()[0];
         set_gradient(model.a, {overflow ? kInf : 1.0f});
         optimizer.step();
-        EXPECT_NEAR(told, double(optimizer.groups()[0].lr) * optimizer.state().lr_factor, 1e-8);
+        EXPECT_NEAR(told, optimizer.groups()[0].lr * optimizer.state().lr_factor, 1e-8);
         if (overflow) {
             EXPECT_EQ(optimizer.learning_rate(), told) << "a skipped step moved the schedule";
             continue;

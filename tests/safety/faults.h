@@ -134,7 +134,7 @@ struct FaultyRun {
                 kernels_for({}).unary(UnaryOp::Affine, p->value.view(), p->value.view(), {1.7, 0});
         setup.model->to(setup.device);
         setup.optimizer =
-            std::make_unique<Optimizer>(*setup.model, OptimizerSpec{.kind = OptimizerSpec::Kind::sgd, .lr = float(lr)},
+            std::make_unique<Optimizer>(*setup.model, OptimizerSpec{.kind = OptimizerSpec::Kind::sgd, .lr = lr},
                                         StoreOptions::for_precision(setup.precision));
         setup.train_data->start_epoch(0);
         group.push_back(*setup.train_data->next());

@@ -125,7 +125,7 @@ TEST(Setup, KeepsEveryParameterGroupWhenThePrecisionChanges) {
     const std::vector<Parameter*> all = setup.model->parameters();
     ASSERT_EQ(all.size(), 4u);
     OptimizerSpec fast, slow;
-    fast.lr = 0.1f, slow.lr = 0.01f, slow.weight_decay = 0.5f;
+    fast.lr = 0.1, slow.lr = 0.01, slow.weight_decay = 0.5;
     setup.optimizer = std::make_unique<Optimizer>(
         std::vector<ParameterGroup>{{{all[2], all[3]}, fast}, {{all[0]}, slow}}, StoreOptions{Dtype::bf16, {}});
     all[2]->value.set_requires_grad(false);

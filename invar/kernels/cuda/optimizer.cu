@@ -158,8 +158,8 @@ __global__ void conclude_kernel(const StepEnd end, const Dense loss, std::uint64
 // Only the kernels know the kind of a group when they run.
 __device__ inline void apply(const Update& update, float& w, float g, float& m, float& v, bool has_momentum) {
     using Kind = OptimizerSpec::Kind;
-    if (update.spec.kind == Kind::sgd) return update.apply<Kind::sgd>(w, g, m, v, has_momentum);
-    if (update.spec.kind == Kind::adamw) return update.apply<Kind::adamw>(w, g, m, v, has_momentum);
+    if (update.kind == Kind::sgd) return update.apply<Kind::sgd>(w, g, m, v, has_momentum);
+    if (update.kind == Kind::adamw) return update.apply<Kind::adamw>(w, g, m, v, has_momentum);
     update.apply<Kind::adam>(w, g, m, v, has_momentum);
 }
 
@@ -214,7 +214,7 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
     for (std::int64_t tile = blockIdx.x; tile < table.first_tile[table.segments]; tile += gridDim.x) {
         while (tile >= table.first_tile[s + 1]) ++s;  // tiles only move forward
         const Update& update = updates[table.group[s]];
-        const bool sgd = update.spec.kind == OptimizerSpec::Kind::sgd;
+        const bool sgd = update.kind == OptimizerSpec::Kind::sgd;
         const bool first = store.first != nullptr, second = !sgd && store.second != nullptr;
         const std::int64_t begin = table.begin[s], end = table.end[s];
         // Packs lie on multiples of their size in the store, so that they are aligned wherever a segment starts.

@@ -31,7 +31,7 @@ void update_block(const Update& u, const FlatStore& store_, std::int64_t begin, 
     const float* g = store_.gradients + begin;
     float* first = store_.first ? store_.first + begin : nullptr;
     float* second = store_.second ? store_.second + begin : nullptr;
-    switch (u.spec.kind) {
+    switch (u.kind) {
         case OptimizerSpec::Kind::sgd:
             update_row<OptimizerSpec::Kind::sgd>(u, w, g, first, second, n);
             break;
