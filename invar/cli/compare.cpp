@@ -225,7 +225,9 @@ int compare_command(const CompareArguments& a) {
         std::size_t runs = 0;
         for (const Arm& arm : comparison.candidates) runs += arm.runs.size();
         const std::size_t several = comparison.candidates.size();
-        say(fmt::format("{} ({} is better), {} baseline and {} candidate run{}{}", comparison.metric,
+        const bool found = !a.metric.empty() && a.metric != comparison.metric;
+        say(fmt::format("{} ({}{} is better), {} baseline and {} candidate run{}{}", comparison.metric,
+                        found ? fmt::format("meant by --metric {}, ", a.metric) : "",
                         comparison.direction == Better::higher ? "higher" : "lower", comparison.baseline.runs.size(),
                         runs, runs == 1 ? "" : "s", several > 1 ? fmt::format(" of {} candidates", several) : ""));
     }
@@ -268,9 +270,8 @@ void add_compare(CLI::App& app, int& exit_code) {
         example({"invar compare runs/fp32 runs/fp16 --report report",
                  "invar compare logs/fp32/version_0/metrics.csv logs/fp16/version_0/metrics.csv --metric val/hmean",
                  "invar compare a_seed0.jsonl,a_seed1.jsonl b_seed0.jsonl,b_seed1.jsonl --metric eval_loss"}) +
-        "\n\nEnds with 0 on PASS, 3 on MARGINAL, 1 on FAIL, 4 on INVALID (the baseline learned nothing, or broke "
-        "down), 2 "
-        "where\nthe runs cannot be compared.");
+        "\n\nEnds with 0 on PASS, 3 on MARGINAL, 1 on FAIL, 4 on INVALID (the baseline learned nothing, "
+        "broke\ndown, or its metric is 0), 2 where the runs cannot be compared.");
     command->callback([arguments, &exit_code] { exit_code = compare_command(*arguments); });
 }
 

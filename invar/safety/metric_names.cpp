@@ -87,8 +87,15 @@ Names matching_metrics(const std::string& wanted, const Names& names) {
     for (const std::string& name : names)
         if (plain(name) == key) return {name};
     Names found;
-    for (const std::string& name : names)
-        if (plain(name).ends_with("_" + key)) found.push_back(name);
+    const auto means = [&](std::string_view name) { return name == key || name.ends_with("_" + key); };
+    for (const std::string& name : names) {
+        const std::string whole = plain(name);
+        // Lightning calls what was logged as val_loss val_loss_epoch, and the same of each batch val_loss_step.
+        std::string_view stem = whole;
+        for (const std::string_view suffix : {"_epoch", "_step"})
+            if (stem.ends_with(suffix)) stem.remove_suffix(suffix.size());
+        if (means(whole) || means(stem)) found.push_back(name);
+    }
     return found;
 }
 

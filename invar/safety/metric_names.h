@@ -16,9 +16,10 @@ Better need_direction(const std::string& metric);
 Better parse_direction(const std::string& text);  // "higher" or "lower"; throws UsageError
 
 // The name in `names` that `wanted` means: itself, one that differs in case or in the separators / _ . - alone, or the
-// only one that ends in it ("hmean" for "val/hmean"). Nothing where there is none.
+// only one that ends in it ("hmean" for "val/hmean"), or does so before the _epoch or _step that Lightning appends
+// ("val_loss" for "val_loss_epoch"). Nothing where there is none.
 std::optional<std::string> find_metric(const std::string& wanted, const std::vector<std::string>& names);
-// All that `wanted` may mean: one where that is clear, several that end in it, or none.
+// All that `wanted` may mean: one where that is clear, several of those, or none.
 std::vector<std::string> matching_metrics(const std::string& wanted, const std::vector<std::string>& names);
 // Those that do not merely count or time something.
 std::vector<std::string> metrics_among(const std::vector<std::string>& names);

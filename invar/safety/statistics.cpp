@@ -195,12 +195,15 @@ Equivalence test_equivalence(const Outcomes& baseline, const Outcomes& candidate
     const Moments a = moments_of(values_of(baseline)), b = moments_of(values_of(candidate));
     result.baseline_mean = a.mean, result.candidate_mean = b.mean;
     const double scale = std::fabs(a.mean);
-    if (scale == 0 || !std::isfinite((b.mean - a.mean) / scale)) {
+    double largest = 0;
+    for (const Outcome& outcome : baseline) largest = std::max(largest, std::fabs(outcome.value));
+    const bool zero = scale <= kNoSpread * largest;  // or what rounding left of it
+    if (zero || !std::isfinite((b.mean - a.mean) / scale)) {
+        result.verdict = Verdict::invalid;
         result.reason = fmt::format(
             "the baseline's mean {} is {}, and there is no share of zero to compare by; train longer, or compare "
-            "another "
-            "metric",
-            metric, scale == 0 ? "0" : "too close to 0");
+            "another metric",
+            metric, zero ? "0" : "too close to 0");
         return result;
     }
     result.difference = (b.mean - a.mean) / scale;

@@ -175,7 +175,7 @@ TEST_F(Compare, HelpsToFindTheMetric) {
     EXPECT_TRUE(has(none, "no metric in common") && has(none, "c.csv has bleu")) << none;
     EXPECT_FALSE(has(none, "step") || has(none, "epoch")) << none;
     const Result zero = invar({"compare", "zero.csv", "a.csv"});
-    EXPECT_EQ(zero.code, 1);
+    EXPECT_EQ(zero.code, 4) << zero.err;
     EXPECT_TRUE(has(zero.out, "no share of zero")) << zero.out;
     EXPECT_FALSE(has(zero.out, "0.00%")) << zero.out;
 }
@@ -241,6 +241,9 @@ TEST_F(Compare, JudgesByWhatWasValidatedAndNotByWhatWasTrainedOn) {
     const Result result = invar({"compare", "a.csv", "b.csv"});
     EXPECT_EQ(result.code, 1) << result.out;
     EXPECT_TRUE(has(result.out, "val_acc_epoch (higher is better)")) << result.out;
+    const Result named = invar({"compare", "a.csv", "b.csv", "--metric", "val_loss"});
+    EXPECT_EQ(named.code, 0) << named.out << named.err;
+    EXPECT_TRUE(has(named.out, "val_loss_epoch (meant by --metric val_loss, lower is better)")) << named.out;
     put("c.csv", "step,train_acc\n1,0.9\n");
     put("d.csv", "step,train_acc\n1,0.91\n");
     EXPECT_TRUE(has(invar({"compare", "c.csv", "d.csv"}).err, "warning: train_acc does not look like"))

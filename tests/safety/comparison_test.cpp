@@ -340,10 +340,14 @@ TEST(Decide, SaysThatThereIsNoShareOfZero) {
     Comparison c = comparison_of({0.0}, {0.5});
     c.direction = Better::lower;
     decide(c);
-    EXPECT_EQ(c.verdict, Verdict::fail);
+    EXPECT_EQ(c.verdict, Verdict::invalid);
+    EXPECT_EQ(c.candidates[0].verdict, Verdict::invalid);
     EXPECT_TRUE(has(c.reason, "no share of zero")) << c.reason;
     EXPECT_FALSE(has(c.reason, "it is better")) << c.reason;
     EXPECT_TRUE(std::isnan(c.candidates[0].equivalence.difference));
+    c.candidates[0].runs[0].not_finite = "loss is NaN at step 30";
+    decide(c);
+    EXPECT_EQ(c.verdict, Verdict::fail) << "NaN is one whatever the baseline is";
 }
 
 TEST(Decide, GivesFiguresOfOneRunAndSpeedsThatAgreeWithTheTimes) {

@@ -172,6 +172,10 @@ TEST(MetricNames, AreFoundAsPeopleWriteThem) {
     EXPECT_EQ(find_metric("hmeen", names), std::nullopt);
     EXPECT_EQ(find_metric("", names), std::nullopt);
     EXPECT_EQ(find_metric("loss", {"train_loss", "val_loss"}), std::nullopt) << "not clear which";
+    EXPECT_EQ(find_metric("val_loss", {"train_loss", "val_loss_epoch"}), "val_loss_epoch") << "as Lightning calls it";
+    EXPECT_EQ(find_metric("val_loss", {"val_loss_epoch", "val_loss"}), "val_loss");
+    EXPECT_EQ(find_metric("hmean", {"val/hmean_epoch"}), "val/hmean_epoch");
+    EXPECT_EQ(find_metric("val_loss", {"val_loss_epoch", "val_loss_step"}), std::nullopt) << "not clear which";
 }
 
 TEST(MetricNames, PrefersAnAccuracyOnHeldOutData) {

@@ -215,10 +215,13 @@ TEST(Equivalence, FailsWithTheReasonWhereThereIsNothingToCompare) {
     EXPECT_EQ(nan.reason, "val_accuracy of candidate run 2 is NaN");
     EXPECT_EQ(tested(seeded({INFINITY}), seeded({0.9})).reason, "val_accuracy of baseline run 1 is infinite");
     const Equivalence zero = tested(seeded({0.0, 0.0}), seeded({0.1, 0.2}));
-    EXPECT_EQ(zero.verdict, Verdict::fail);
+    EXPECT_EQ(zero.verdict, Verdict::invalid);
+    EXPECT_EQ(tested(seeded({0.0, 0.0}), seeded({0.0, 0.0})).verdict, Verdict::invalid) << "nothing shows it works";
+    EXPECT_EQ(tested(seeded({0.1, 0.2, -0.3}), seeded({0.1, 0.2, -0.2})).verdict, Verdict::invalid)
+        << "rounding left 1e-17 of 0";
     EXPECT_TRUE(has(zero.reason, "mean val_accuracy is 0")) << zero.reason;
-    EXPECT_EQ(tested(seeded({-1, 1}), seeded({1, 1})).verdict, Verdict::fail);
-    EXPECT_EQ(tested(seeded({5e-324}), seeded({1e300})).verdict, Verdict::fail) << "the ratio is infinite";
+    EXPECT_EQ(tested(seeded({-1, 1}), seeded({1, 1})).verdict, Verdict::invalid);
+    EXPECT_EQ(tested(seeded({5e-324}), seeded({1e300})).verdict, Verdict::invalid) << "the ratio is infinite";
     EXPECT_EQ(tested({}, seeded({1})).reason, "the baseline has no finished run");
     EXPECT_EQ(tested(seeded({1}), {}).verdict, Verdict::fail);
 }
