@@ -1,8 +1,8 @@
 #include "invar/core/tensor.h"
 
 #include <limits>
-#include <type_traits>
 
+#include "invar/core/convert.h"
 #include "invar/core/error.h"
 
 namespace invar {
@@ -38,25 +38,6 @@ Tensor Tensor::empty(const Shape& shape, Dtype dtype, Device device) {
 
 namespace {
 
-// A floating value outside an integer's range is undefined behaviour in C++; here it becomes the nearest
-// integer there is, and NaN becomes 0.
-template <class To, class From>
-To convert_value(From value) {
-    if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To> &&
-                  (std::is_integral_v<From> || std::is_floating_point_v<To>)) {
-        return static_cast<To>(value);
-    } else if constexpr (std::is_integral_v<To>) {
-        constexpr double kLow = static_cast<double>(std::numeric_limits<To>::min());
-        constexpr double kHigh = static_cast<double>(std::numeric_limits<To>::max());  // i64: rounds up to 2^63
-        const double wide = static_cast<double>(value);
-        if (wide != wide) return 0;
-        if (wide <= kLow) return std::numeric_limits<To>::min();
-        return wide >= kHigh ? std::numeric_limits<To>::max() : static_cast<To>(wide);
-    } else {
-        return static_cast<To>(static_cast<double>(value));
-    }
-}
-
 // Calls f(linear index, element) over a host tensor in row-major order.
 template <class T, class F>
 void for_each_element(const Tensor& tensor, F&& f) {
@@ -90,7 +71,7 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Dtype dtyp
         To* out = static_cast<To*>(result.raw());
         const bool truth = dtype == Dtype::boolean;
         for (std::size_t i = 0; i < values.size(); ++i)
-            out[i] = convert_value<To>(truth ? T(as_boolean(values[i])) : values[i]);
+            out[i] = converted<To>(truth ? T(as_boolean(values[i])) : values[i]);
     });
     return result;
 }
@@ -101,8 +82,7 @@ std::vector<T> Tensor::to_vector() const {
     std::vector<T> values(static_cast<std::size_t>(numel()));
     dispatch(dtype(), [&](auto tag) {
         using From = typename decltype(tag)::type;
-        for_each_element<From>(host,
-                               [&](std::int64_t i, From value) { values[std::size_t(i)] = convert_value<T>(value); });
+        for_each_element<From>(host, [&](std::int64_t i, From value) { values[std::size_t(i)] = converted<T>(value); });
     });
     return values;
 }

@@ -50,7 +50,9 @@ class Tensor {
         return static_cast<T*>(raw());
     }
 
-    // A dense window onto the same storage: `offset` elements from this tensor's first. No autograd edge.
+    // A dense window onto the same storage: `offset` elements from this tensor's first. No autograd edge. Throws for a
+    // tensor that is not contiguous itself, whose elements do not lie side by side, and for a window that leaves the
+    // storage.
     Tensor window(std::int64_t offset, const Shape& shape) const;
     // Any strided window; the caller vouches for its bounds.
     Tensor as_strided(std::int64_t offset, const Shape& shape, const Shape& strides) const;

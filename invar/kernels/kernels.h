@@ -102,7 +102,8 @@ class Kernels {
     virtual void upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx) = 0;
 
     // --- reductions over the middle of [outer, n, inner], contiguous ---
-    virtual void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate) = 0;
+    // The sum over n, divided: a mean that was multiplied by 1 / n would be rounded twice.
+    virtual void sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) = 0;
     virtual void max(const Span3& span, const View& x, const View& y,
                      const View& index) = 0;  // either output may be absent
     virtual void softmax(const Span3& span, const View& x, const View& y, bool log) = 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "invar/core/cast_class.h"
 #include "invar/core/formats.h"
@@ -90,14 +91,26 @@ struct Rsqrt {
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return T(-0.5) * g * y * y * y; }
 };
 
+// x to a constant power. An exponent that FP32 has no digits for, such as 2.1, loses in the result what the logarithm
+// of x multiplies its error to; what was lost is put back by the first term of its series.
+template <class T>
+INVAR_HD T power(T x, double exponent) {
+    const T y = pow(x, T(exponent));
+    if constexpr (std::is_same_v<T, float>) {
+        const float lost = float(exponent - double(T(exponent)));
+        if (lost != 0.0f && y != 0.0f && y - y == 0.0f) return y + y * (lost * log(fabs(x)));
+    }
+    return y;
+}
+
 // x to the constant power a.
 struct PowScalar {
     static constexpr const char* kName = "pow_scalar";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars s) { return pow(x, T(s.a)); }
+    template <class T> static INVAR_HD T forward(T x, Scalars s) { return power(x, s.a); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars s) {
-        return s.a == 0 ? T(0) : g * T(s.a) * pow(x, T(s.a - 1));
+        return s.a == 0 ? T(0) : g * T(s.a) * power(x, s.a - 1);
     }
 };
 
@@ -106,7 +119,8 @@ struct Tanh {
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return tanh(x); }
-    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * (T(1) - y * y); }
+    // Not 1 - y * y, whose square is rounded once more.
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * ((T(1) - y) * (T(1) + y)); }
 };
 
 template <class T>
@@ -114,6 +128,18 @@ INVAR_HD T logistic(T x) {
     return inverse(T(1) + exp(-x));
 }
 
+// The same of x and of -x, which is what is left of 1. Taken from 1, it would have lost its digits where x is large.
+template <class T>
+struct Logistic {
+    T of, rest;
+    INVAR_HD explicit Logistic(T x) {
+        const T small = exp(-fabs(x)), large = inverse(T(1) + small);
+        of = x < T(0) ? small * large : large;
+        rest = x < T(0) ? large : small * large;
+    }
+};
+
+// Its gradient comes from its result, as in PyTorch: right to 2^-25, and so 0 where x is above 17. Tanh's likewise.
 struct Sigmoid {
     static constexpr const char* kName = "sigmoid";
     static constexpr CastClass kCast = CastClass::keep;
@@ -152,10 +178,10 @@ struct GeluTanh {
     template <class T> static INVAR_HD T twice_inner(T x) { return T(1.5957691216057307117) * (x + T(0.044715) * x * x * x); }
     template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(twice_inner(x)); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const T s = logistic(twice_inner(x));
+        const Logistic<T> s(twice_inner(x));
         const T slope = T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x);
-        const T bend = x * s * (T(1) - s);  // 0 where the curve is straight, and where the slope may have overflowed
-        return g * (bend == T(0) ? s : s + bend * slope);
+        const T bend = x * s.of * s.rest;  // 0 where the curve is straight, and where the slope may have overflowed
+        return g * (bend == T(0) ? s.of : s.of + bend * slope);
     }
 };
 
@@ -165,8 +191,8 @@ struct Silu {
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(x); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const T s = logistic(x);
-        return g * s * (T(1) + x * (T(1) - s));
+        const Logistic<T> s(x);
+        return g * s.of * (T(1) + x * s.rest);
     }
 };
 
@@ -315,7 +341,11 @@ struct BceWithLogits {
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
         return (x > T(0) ? x * (T(1) - y) : -x * y) + log1p(exp(-fabs(x)));
     }
-    template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) { return g * (logistic(x) - y); }
+    // Likewise: for a large x and a y of 1 the difference of both from 1.
+    template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) {
+        const Logistic<T> s(x);
+        return g * (x > T(0) ? (T(1) - y) - s.rest : s.of - y);
+    }
     template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return -g * x; }
 };
 

@@ -48,8 +48,11 @@ struct BatchNorm {
         Kernels& kernels = kernels_for(x.device());
         const Dtype dtype = sum_dtype(x.dtype());
         Tensor mean = Tensor::empty({channels}, dtype, x.device()), rstd = Tensor::empty_like(mean);
-        Tensor variance = rstd;  // the reciprocal root is taken in place
-        if (training) {
+        Tensor variance = rstd;            // the reciprocal root is taken in place
+        if (training && x.size(0) == 0) {  // as PyTorch: no values, no statistics, and the running ones stand still
+            kernels.fill(mean.view(), 0);
+            kernels.fill(variance.view(), 1);
+        } else if (training) {
             kernels.batch_norm_stats(x.view(), mean.view(), variance.view());
             if (!recomputing()) {
                 const double count = double(x.size(0));
@@ -210,7 +213,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
     check_parameter(op, "beta", beta, x, channels);
     check_parameter(op, "running mean", running_mean, x, channels);
     check_parameter(op, "running variance", running_var, x, channels);
-    if (training && x.numel() <= x.size(-1))
+    if (x.size(-1) == 0) fail("batch_norm: the input {} has no channels", x.shape().str());
+    if (training && x.numel() == x.size(-1))
         fail("batch_norm: one value a channel ({}) has no variance to train with; use a larger batch", x.shape().str());
     if (!training && (!running_mean || !running_var))
         fail("batch_norm: without training it needs the running mean and variance");

@@ -42,10 +42,11 @@ struct Axes {
     }
 };
 
-// scale * the sum over the taken axes, in `dtype`, all dimensions kept. Neighbouring axes are summed in one go.
-Tensor sum_over(const Axes& axes, const Tensor& x, double scale, Dtype dtype) {
+// The sum over the taken axes, divided by `divisor`, in `dtype`, all dimensions kept. Neighbouring axes are summed in
+// one go.
+Tensor sum_over(const Axes& axes, const Tensor& x, double divisor, Dtype dtype) {
     // Of nothing, whatever is left over: 0, and 0 / 0 where a mean is asked for.
-    if (x.numel() == 0) return filled(axes.kept(true), dtype, x.device(), 0.0 * scale);
+    if (x.numel() == 0) return filled(axes.kept(true), dtype, x.device(), 0.0 / divisor);
     Tensor total = dense(x);
     for (int end = axes.from.rank(); end > 0;) {
         if (!axes.taken[std::size_t(end - 1)]) {
@@ -61,14 +62,14 @@ Tensor sum_over(const Axes& axes, const Tensor& x, double scale, Dtype dtype) {
             if (i >= begin && i < end) smaller[i] = 1;
         }
         Tensor part = Tensor::empty(smaller, dtype, x.device());
-        kernels_for(x.device()).sum(span, total.view(), part.view(), scale, false);
-        scale = 1;
+        kernels_for(x.device()).sum(span, total.view(), part.view(), divisor, false);
+        divisor = 1;
         total = part;
         end = begin;
     }
-    if (total.dtype() == dtype && scale == 1) return total;
+    if (total.dtype() == dtype && divisor == 1) return total;
     Tensor result = Tensor::empty_like(total, dtype);  // nothing to sum: a scalar
-    kernels_for(x.device()).unary(UnaryOp::Affine, total.view(), result.view(), {scale, 0});
+    kernels_for(x.device()).unary(UnaryOp::DivScalar, total.view(), result.view(), {divisor, 0});
     return result;
 }
 
@@ -83,16 +84,16 @@ struct Sum {
     Axes axes;
     bool keepdim;
 
-    double scale() const { return kMean ? 1.0 / double(axes.count()) : 1.0; }
+    double divisor() const { return kMean ? double(axes.count()) : 1.0; }
     Tensor forward(Context&, const Tensors& in) {
-        return finished(sum_over(axes, in[0], scale(), sum_dtype(in[0].dtype())), axes.kept(keepdim), in[0].dtype());
+        return finished(sum_over(axes, in[0], divisor(), sum_dtype(in[0].dtype())), axes.kept(keepdim), in[0].dtype());
     }
     Tensors backward(Context&, const Tensor& g) {
         const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), axes.from);
         Tensor gx = Tensor::empty(axes.from, g.dtype(), g.device());
         Kernels& kernels = kernels_for(g.device());
         if (kMean)
-            kernels.unary(UnaryOp::DivScalar, spread.view(), gx.view(), {double(axes.count()), 0});
+            kernels.unary(UnaryOp::DivScalar, spread.view(), gx.view(), {divisor(), 0});
         else
             kernels.copy(spread.view(), gx.view());
         return {gx};
@@ -106,20 +107,20 @@ struct Var {
     bool unbiased, keepdim;
 
     // Of fewer values than it takes there is none: 0 / 0.
-    double scale() const { return 1.0 / double(std::max<std::int64_t>(axes.count() - (unbiased ? 1 : 0), 0)); }
+    double divisor() const { return double(std::max<std::int64_t>(axes.count() - (unbiased ? 1 : 0), 0)); }
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor& x = in[0];
         Kernels& kernels = kernels_for(x.device());
         // The mean in f64, and its error taken off again: squares of deviations would hold the square of it.
-        const double share = 1.0 / double(axes.count());
-        const Tensor first = sum_over(axes, x, share, Dtype::f64), mean = Tensor::empty_like(first);
+        const double count = double(axes.count());
+        const Tensor first = sum_over(axes, x, count, Dtype::f64), mean = Tensor::empty_like(first);
         Tensor squares = Tensor::empty_like(x, sum_dtype(x.dtype()));
         kernels.binary(BinaryOp::Sub, x.view(), expanded(first, x.shape()).view(), squares.view(), {});
-        const Tensor error = sum_over(axes, squares, share, Dtype::f64);
+        const Tensor error = sum_over(axes, squares, count, Dtype::f64);
         kernels.binary(BinaryOp::Add, first.view(), error.view(), mean.view(), {});
         kernels.binary(BinaryOp::SquaredError, x.view(), expanded(mean, x.shape()).view(), squares.view(), {});
         ctx.save(x), ctx.save(mean);
-        return finished(sum_over(axes, squares, scale(), squares.dtype()), axes.kept(keepdim), x.dtype());
+        return finished(sum_over(axes, squares, divisor(), squares.dtype()), axes.kept(keepdim), x.dtype());
     }
     Tensors backward(Context& ctx, const Tensor& g) {
         const Tensor x = ctx.saved(0), mean = expanded(ctx.saved(1), x.shape());
@@ -127,7 +128,7 @@ struct Var {
         Kernels& kernels = kernels_for(g.device());
         Tensor deviation = Tensor::empty_like(x, sum_dtype(x.dtype())), gx = Tensor::empty_like(x);
         kernels.binary(BinaryOp::Sub, x.view(), mean.view(), deviation.view(), {});
-        kernels.unary(UnaryOp::Affine, deviation.view(), deviation.view(), {2 * scale(), 0});
+        kernels.unary(UnaryOp::Affine, deviation.view(), deviation.view(), {2 / divisor(), 0});
         kernels.binary(BinaryOp::Mul, deviation.view(), spread.view(), gx.view(), {});
         return {gx};
     }

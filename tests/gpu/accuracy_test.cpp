@@ -4,6 +4,7 @@
 
 #include "invar/ops/ops.h"
 #include "tests/gpu/fixture.h"
+#include "tests/ops/exactness.h"
 
 namespace invar::testing {
 namespace {
@@ -126,6 +127,14 @@ TEST_F(Gpu, GivesIgnoredRowsAZeroGradient) {
     backward(cross_entropy(x, target));
     EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(12, 0.0));
     EXPECT_TRUE(std::isnan(var(filled({0}, 1, Dtype::f32)).item()));
+}
+
+TEST_F(Gpu, IsExactWhereTheCpuIs) {
+    expect_exact_casts(Device::cuda());
+    expect_divided_averages(Device::cuda());
+    expect_exact_constants(Device::cuda());
+    expect_gradients_with_all_digits(Device::cuda());
+    expect_empty_batches_to_be_normalised(Device::cuda());
 }
 
 }  // namespace

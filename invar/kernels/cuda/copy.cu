@@ -167,6 +167,8 @@ void copy(const View& from, const View& to, cudaStream_t stream) {
         return;
     }
     const std::array<const View*, 2> views{&from, &to};
+    // Double would lose the last digits of large ones.
+    if (from.dtype == Dtype::i64) return launch_general<std::int64_t>(Identity{}, views, stream);
     if (needs_double(from.dtype) || needs_double(to.dtype)) return launch_general<double>(Identity{}, views, stream);
     bool fast = false;
     if (dense_of(from.dtype, {&from}) && dense_of(to.dtype, {&to}))
@@ -179,7 +181,7 @@ void fill(const View& out, double value, cudaStream_t stream) {
     unsigned char pattern[16];
     if (out.dtype == Dtype::boolean) value = as_boolean(value);
     dispatch(out.dtype, [&](auto tag) {
-        const auto bits = static_cast<typename decltype(tag)::type>(value);
+        const auto bits = converted<typename decltype(tag)::type>(value);
         for (std::size_t at = 0; at < sizeof(pattern); at += sizeof(bits))
             std::memcpy(pattern + at, &bits, sizeof(bits));
     });

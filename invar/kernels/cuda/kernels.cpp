@@ -149,9 +149,9 @@ void CudaKernels::upsample_backward(const UpsampleSpec& spec, const View& gy, co
     launched("upsample_backward");
 }
 
-void CudaKernels::sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate) {
+void CudaKernels::sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
     const Scratch scratch(sum_scratch_bytes(span));
-    cuda::sum(span, x, y, scale, accumulate, scratch.data(), stream());
+    cuda::sum(span, x, y, divisor, accumulate, scratch.data(), stream());
     launched("sum");
 }
 void CudaKernels::max(const Span3& span, const View& x, const View& y, const View& index) {

@@ -44,7 +44,7 @@ class CudaKernels final : public Kernels {
     void upsample(const UpsampleSpec& spec, const View& x, const View& y) override;
     void upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx) override;
 
-    void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate) override;
+    void sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) override;
     void max(const Span3& span, const View& x, const View& y, const View& index) override;
     void softmax(const Span3& span, const View& x, const View& y, bool log) override;
     void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) override;

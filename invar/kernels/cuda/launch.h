@@ -58,7 +58,7 @@ void upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx,
 
 // --- reductions ---
 std::size_t sum_scratch_bytes(const Span3& span);
-void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate, void* scratch,
+void sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate, void* scratch,
          cudaStream_t stream);
 std::size_t max_scratch_bytes(const Span3& span);
 void max(const Span3& span, const View& x, const View& y, const View& index, void* scratch, cudaStream_t stream);

@@ -105,6 +105,9 @@ void binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, 
 }
 
 void where(const View& condition, const View& a, const View& b, const View& y, cudaStream_t stream) {
+    // Nothing is computed: whole numbers stay what they are, however large.
+    if (y.dtype == Dtype::i64 && y.numel() > 0)
+        return launch_general<std::int64_t>(Where{}, {&condition, &a, &b, &y}, stream);
     run_pointwise(Where{}, {&condition, &a, &b, &y}, needs_double(y.dtype), stream);
 }
 

@@ -173,7 +173,7 @@ __global__ __launch_bounds__(kThreads) void average_forward(const PoolSpec s, co
     for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
         const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
         const Range rows = s.rows(out.h), columns = s.columns(out.w);
-        const C factor = C(1.0 / double(s.divisor(rows, columns)));
+        const C divisor = C(s.divisor(rows, columns));
         C sum[kWidth] = {};
         for (std::int64_t h = rows.begin; h < rows.end; ++h) {
             C line[kWidth] = {};  // line by line, so that a plane's average adds few terms at a time
@@ -186,8 +186,10 @@ __global__ __launch_bounds__(kThreads) void average_forward(const PoolSpec s, co
                 for (int k = 0; k < kWidth; ++k) line[k] += v[k];
             }
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) sum[k] += line[k] * factor;
+            for (int k = 0; k < kWidth; ++k) sum[k] += line[k];
         }
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) sum[k] /= divisor;  // as in PyTorch: times 1 / divisor would be rounded twice
         Source::store(sum, y, item * kWidth);
     }
 }
@@ -197,20 +199,20 @@ __global__ __launch_bounds__(kThreads) void average_backward(const PoolSpec s, c
                                                              const std::int64_t items) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
-    const C fixed = s.adaptive ? C(0) : C(1.0 / double(s.k_h * s.k_w));
+    const C fixed = C(s.k_h * s.k_w);
     for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
         const Place in(item, s.in_h, s.in_w, s.channels / kWidth, kWidth);
         const Range rows = covering_rows(s, in.h), columns = covering_columns(s, in.w);
         C sum[kWidth] = {};
         for (std::int64_t h = rows.begin; h < rows.end; ++h)
             for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-                const C factor = s.adaptive ? C(1.0 / double(s.divisor(s.rows(h), s.columns(w)))) : fixed;
+                const C divisor = s.adaptive ? C(s.divisor(s.rows(h), s.columns(w))) : fixed;
                 typename Source::Raw raw;
                 C g[kWidth];
                 gy.read(((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel, raw);
                 Source::unpack(raw, g);
 #pragma unroll
-                for (int k = 0; k < kWidth; ++k) sum[k] += g[k] * factor;
+                for (int k = 0; k < kWidth; ++k) sum[k] += g[k] / divisor;
             }
         Source::store(sum, gx, item * kWidth);
     }

@@ -5,15 +5,15 @@
 namespace invar::cuda {
 namespace {
 
-// y = total * scale (+ y)
+// y = total / divisor (+ y)
 struct Put {
     Dense y;
     std::int64_t inner;
-    double scale;
+    double divisor;
     bool accumulate;
     __device__ void operator()(std::int64_t o, std::int64_t column, const double* total) const {
         const std::int64_t at = o * inner + column;
-        double value = total[0] * scale;
+        double value = divisor == 1 ? total[0] : total[0] / divisor;
         if (accumulate) value += y.get<double>(at);
         y.put<double>(at, value);
     }
@@ -191,10 +191,10 @@ std::size_t sum_scratch_bytes(const Span3& span) {
     return pieces.count > 1 ? std::size_t(span.outer * pieces.count) * sizeof(double) : 0;
 }
 
-void sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate, void* scratch,
+void sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate, void* scratch,
          cudaStream_t stream) {
     if (span.outer * span.inner == 0) return;
-    const Put put{y, span.inner, scale, accumulate};
+    const Put put{y, span.inner, divisor, accumulate};
     if (many_and_small(span)) {
         const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
         if (needs_double(x.dtype))

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "invar/core/convert.h"
 #include "invar/core/view.h"
 
 namespace invar::cuda {
@@ -86,17 +87,17 @@ template <class C>
 __device__ __noinline__ C load_rare(const void* base, Dtype dtype, std::int64_t i) {
     switch (dtype) {
         case Dtype::f64:
-            return C(static_cast<const double*>(base)[i]);
+            return converted<C>(static_cast<const double*>(base)[i]);
         case Dtype::f8e4m3:
-            return C(static_cast<const f8e4m3*>(base)[i]);
+            return converted<C>(static_cast<const f8e4m3*>(base)[i]);
         case Dtype::f8e5m2:
-            return C(static_cast<const f8e5m2*>(base)[i]);
+            return converted<C>(static_cast<const f8e5m2*>(base)[i]);
         case Dtype::i64:
-            return C(static_cast<const std::int64_t*>(base)[i]);
+            return converted<C>(static_cast<const std::int64_t*>(base)[i]);
         case Dtype::i32:
-            return C(static_cast<const std::int32_t*>(base)[i]);
+            return converted<C>(static_cast<const std::int32_t*>(base)[i]);
         default:
-            return C(static_cast<const std::uint8_t*>(base)[i]);
+            return converted<C>(static_cast<const std::uint8_t*>(base)[i]);
     }
 }
 
@@ -105,47 +106,47 @@ __device__ __noinline__ void store_rare(C v, void* base, Dtype dtype, std::int64
     switch (dtype) {
         // From double directly: rounding twice, through f32, would not be rounding to nearest.
         case Dtype::f16:
-            static_cast<f16*>(base)[i] = f16(v);
+            static_cast<f16*>(base)[i] = converted<f16>(v);
             break;
         case Dtype::bf16:
-            static_cast<bf16*>(base)[i] = bf16(v);
+            static_cast<bf16*>(base)[i] = converted<bf16>(v);
             break;
         case Dtype::f64:
-            static_cast<double*>(base)[i] = double(v);
+            static_cast<double*>(base)[i] = converted<double>(v);
             break;
         case Dtype::f8e4m3:
-            static_cast<f8e4m3*>(base)[i] = f8e4m3(v);
+            static_cast<f8e4m3*>(base)[i] = converted<f8e4m3>(v);
             break;
         case Dtype::f8e5m2:
-            static_cast<f8e5m2*>(base)[i] = f8e5m2(v);
+            static_cast<f8e5m2*>(base)[i] = converted<f8e5m2>(v);
             break;
         case Dtype::i64:
-            static_cast<std::int64_t*>(base)[i] = std::int64_t(v);
+            static_cast<std::int64_t*>(base)[i] = converted<std::int64_t>(v);
             break;
         case Dtype::i32:
-            static_cast<std::int32_t*>(base)[i] = std::int32_t(v);
+            static_cast<std::int32_t*>(base)[i] = converted<std::int32_t>(v);
             break;
         case Dtype::boolean:
             static_cast<std::uint8_t*>(base)[i] = as_boolean(v);
             break;
         default:
-            static_cast<std::uint8_t*>(base)[i] = std::uint8_t(v);
+            static_cast<std::uint8_t*>(base)[i] = converted<std::uint8_t>(v);
             break;
     }
 }
 
 template <class C>
 __device__ inline C load_any(const void* base, Dtype dtype, std::int64_t i) {
-    if (dtype == Dtype::f32) return C(static_cast<const float*>(base)[i]);
-    if (dtype == Dtype::f16) return C(widen(static_cast<const f16*>(base)[i]));
-    if (dtype == Dtype::bf16) return C(widen(static_cast<const bf16*>(base)[i]));
+    if (dtype == Dtype::f32) return converted<C>(static_cast<const float*>(base)[i]);
+    if (dtype == Dtype::f16) return converted<C>(widen(static_cast<const f16*>(base)[i]));
+    if (dtype == Dtype::bf16) return converted<C>(widen(static_cast<const bf16*>(base)[i]));
     return load_rare<C>(base, dtype, i);
 }
 
 template <class C>
 __device__ inline void store_any(C v, void* base, Dtype dtype, std::int64_t i) {
     if (dtype == Dtype::f32) {
-        static_cast<float*>(base)[i] = float(v);
+        static_cast<float*>(base)[i] = converted<float>(v);
         return;
     }
     if constexpr (std::is_same_v<C, float>) {

@@ -51,6 +51,8 @@ void CpuKernels::copy(const View& from, const View& to) {
                 return move_bits<std::uint8_t>(from, to);
         }
     }
+    // Double would lose the last digits of large ones.
+    if (from.dtype == Dtype::i64) return convert<std::int64_t>(from, to);
     // From f64 directly: rounding twice, through f32, would not be rounding to nearest.
     needs_double(from.dtype) || needs_double(to.dtype) ? convert<double>(from, to) : convert<float>(from, to);
 }

@@ -120,10 +120,12 @@ void CpuKernels::binary_backward(BinaryOp op, const View& gy, const View& a, con
 }
 
 void CpuKernels::where(const View& condition, const View& a, const View& b, const View& y) {
-    with_compute_type(needs_double(y.dtype), [&](auto zero) {
+    const auto select = [&](auto zero) {
         using C = decltype(zero);
         run_gradient<C>(condition, a, b, y, [](C c, C u, C v) { return c != C(0) ? u : v; });
-    });
+    };
+    // Nothing is computed: whole numbers stay what they are, however large.
+    y.dtype == Dtype::i64 ? select(std::int64_t{}) : with_compute_type(needs_double(y.dtype), select);
 }
 
 void CpuKernels::add_into(const View& x, const View& y) {

@@ -45,8 +45,14 @@ void add_where(const C* __restrict g, const W* __restrict winner, W at, C* __res
 }
 
 template <class C>
-void add_scaled(const C* __restrict v, C factor, C* __restrict sum, std::int64_t n) {
-    for (std::int64_t c = 0; c < n; ++c) sum[c] += v[c] * factor;
+void add(const C* __restrict v, C* __restrict sum, std::int64_t n) {
+    for (std::int64_t c = 0; c < n; ++c) sum[c] += v[c];
+}
+
+// Divided, as in PyTorch: times 1 / divisor would be rounded twice.
+template <class C>
+void add_divided(const C* __restrict v, C divisor, C* __restrict sum, std::int64_t n) {
+    for (std::int64_t c = 0; c < n; ++c) sum[c] += v[c] / divisor;
 }
 
 // ReLU: what it stops has no winner, so that no gradient comes back. NaN is passed on, and wins.
@@ -206,7 +212,7 @@ void CpuKernels::avg_pool(const PoolSpec& spec, const View& x, const View& y) {
             C loaded[kBlock], line[kBlock], buffer[kBlock];
             for (std::int64_t ow = 0; ow < spec.out_w; ++ow) {
                 const Range c = spec.columns(ow);
-                const C factor = C(1.0 / double(spec.divisor(r, c)));
+                const C divisor = C(spec.divisor(r, c));
                 for (std::int64_t begin = 0; begin < spec.channels; begin += kBlock) {
                     const std::int64_t n = std::min(kBlock, spec.channels - begin);
                     void* out = byte_at(y.data, y.dtype, (row * spec.out_w + ow) * spec.channels + begin);
@@ -216,10 +222,11 @@ void CpuKernels::avg_pool(const PoolSpec& spec, const View& x, const View& y) {
                         std::fill_n(line, n, C(0));  // line by line, so that a plane's average adds few terms at a time
                         for (std::int64_t w = c.begin; w < c.end; ++w) {
                             const std::int64_t at = (plane + h * spec.in_w + w) * spec.channels + begin;
-                            add_scaled(load(byte_at(x.data, x.dtype, at), x.dtype, 1, n, loaded), C(1), line, n);
+                            add(load(byte_at(x.data, x.dtype, at), x.dtype, 1, n, loaded), line, n);
                         }
-                        add_scaled(line, factor, sum, n);
+                        add(line, sum, n);
                     }
+                    for (std::int64_t i = 0; i < n; ++i) sum[i] /= divisor;
                     store(sum, out, y.dtype, 1, n);
                 }
             }
@@ -237,8 +244,8 @@ void CpuKernels::avg_pool_backward(const PoolSpec& spec, const View& gy, const V
             gather_row<C>(
                 spec, gx, row, rows[std::size_t(row % spec.in_h)], columns,
                 [&](std::int64_t oh, std::int64_t ow, std::int64_t, std::int64_t from, C* sum, std::int64_t n) {
-                    const C factor = C(1.0 / double(spec.divisor(spec.rows(oh), spec.columns(ow))));
-                    add_scaled(load(byte_at(gy.data, gy.dtype, from), gy.dtype, 1, n, loaded), factor, sum, n);
+                    const C divisor = C(spec.divisor(spec.rows(oh), spec.columns(ow)));
+                    add_divided(load(byte_at(gy.data, gy.dtype, from), gy.dtype, 1, n, loaded), divisor, sum, n);
                 });
         });
     });

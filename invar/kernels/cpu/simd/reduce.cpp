@@ -20,13 +20,13 @@ double row_sum(const View& x, std::int64_t at, std::int64_t n) {
     return total;
 }
 
-// y = totals * scale (+ y), `n` elements from `at`.
-void put(const double* totals, const View& y, std::int64_t at, std::int64_t n, double scale, bool accumulate) {
+// y = totals / divisor (+ y), `n` elements from `at`.
+void put(const double* totals, const View& y, std::int64_t at, std::int64_t n, double divisor, bool accumulate) {
     double values[kBlock], before[kBlock];
     for (std::int64_t begin = 0; begin < n; begin += kBlock) {
         const std::int64_t count = std::min(kBlock, n - begin);
         void* to = byte_at(y.data, y.dtype, at + begin);
-        for (std::int64_t i = 0; i < count; ++i) values[i] = totals[begin + i] * scale;
+        for (std::int64_t i = 0; i < count; ++i) values[i] = totals[begin + i] / divisor;
         if (accumulate) {
             const double* old = load(to, y.dtype, 1, count, before);
             for (std::int64_t i = 0; i < count; ++i) values[i] += old[i];
@@ -36,7 +36,7 @@ void put(const double* totals, const View& y, std::int64_t at, std::int64_t n, d
 }
 
 template <class C>
-void sum_rows(const Span3& span, const View& x, const View& y, double scale, bool accumulate) {
+void sum_rows(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
     const std::int64_t pieces = divide_up(span.n, kPiece), elements = span.outer * span.n;
     if (pieces <= 1) {  // short rows: some at a time, stored together
         constexpr std::int64_t kTogether = 64;
@@ -44,7 +44,7 @@ void sum_rows(const Span3& span, const View& x, const View& y, double scale, boo
             const std::int64_t row = item * kTogether, count = std::min(kTogether, span.outer - row);
             double totals[kTogether];
             for (std::int64_t i = 0; i < count; ++i) totals[i] = row_sum<C>(x, (row + i) * span.n, span.n);
-            put(totals, y, row, count, scale, accumulate);
+            put(totals, y, row, count, divisor, accumulate);
         });
         return;
     }
@@ -56,12 +56,12 @@ void sum_rows(const Span3& span, const View& x, const View& y, double scale, boo
     for (std::int64_t o = 0; o < span.outer; ++o) {
         double total = 0;
         for (std::int64_t i = 0; i < pieces; ++i) total += partial[std::size_t(o * pieces + i)];
-        put(&total, y, o, 1, scale, accumulate);
+        put(&total, y, o, 1, divisor, accumulate);
     }
 }
 
 template <class C>
-void sum_columns(const Span3& span, const View& x, const View& y, double scale, bool accumulate) {
+void sum_columns(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
     const std::int64_t width = std::min(kBlock, span.inner);
     const auto totals = column_sums<C>(span.outer, span.n, span.inner, width, 1,
                                        [&](std::int64_t o, std::int64_t row, std::int64_t end, std::int64_t column,
@@ -77,7 +77,7 @@ void sum_columns(const Span3& span, const View& x, const View& y, double scale, 
                                                    for (std::int64_t i = 0; i < w; ++i) sums[i] += v[r * w + i];
                                            }
                                        });
-    put(totals.data(), y, 0, span.outer * span.inner, scale, accumulate);
+    put(totals.data(), y, 0, span.outer * span.inner, divisor, accumulate);
 }
 
 template <class C>
@@ -120,13 +120,13 @@ void max_columns(const Span3& span, const View& x, const View& y, const View& in
 
 }  // namespace
 
-void CpuKernels::sum(const Span3& span, const View& x, const View& y, double scale, bool accumulate) {
+void CpuKernels::sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
     compute_as(x.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
         if (span.inner == 1)
-            sum_rows<C>(span, x, y, scale, accumulate);
+            sum_rows<C>(span, x, y, divisor, accumulate);
         else if (span.outer * span.inner > 0)
-            sum_columns<C>(span, x, y, scale, accumulate);
+            sum_columns<C>(span, x, y, divisor, accumulate);
     });
 }
 

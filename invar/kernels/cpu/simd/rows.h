@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include "invar/core/convert.h"
 #include "invar/core/view.h"
 
 namespace invar::INVAR_ISA {
@@ -69,10 +70,10 @@ void load_as(const T* from, std::int64_t stride, C* to, std::int64_t n) {
         if (stride == 1) return widen(from, to, n);
     }
     if (stride == 0) {
-        const C value = static_cast<C>(*from);
+        const C value = converted<C>(*from);
         for (std::int64_t i = 0; i < n; ++i) to[i] = value;
     } else {
-        for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(from[i * stride]);
+        for (std::int64_t i = 0; i < n; ++i) to[i] = converted<C>(from[i * stride]);
     }
 }
 
@@ -81,7 +82,7 @@ void store_as(const C* from, T* to, std::int64_t stride, std::int64_t n) {
     if constexpr (std::is_same_v<C, float> && (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)) {
         if (stride == 1) return narrow(from, to, n);
     }
-    for (std::int64_t i = 0; i < n; ++i) to[i * stride] = static_cast<T>(from[i]);
+    for (std::int64_t i = 0; i < n; ++i) to[i * stride] = converted<T>(from[i]);
 }
 
 // n elements as C: straight from memory where they are dense and of that type, else through `buffer` (n <= kBlock, or

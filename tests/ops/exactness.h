@@ -1,0 +1,208 @@
+// What has one right answer, or loses digits only where FP32 must, asked of any device: casts of whole numbers,
+// averages, constants given to an op, and the gradients of activations over wide ranges.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "invar/autograd/node.h"
+#include "invar/ops/ops.h"
+#include "tests/ops/gradcheck.h"
+
+namespace invar::testing {
+
+inline Tensor leaf_on(Device device, const std::vector<double>& values, const Shape& shape, Dtype dtype) {
+    return ops::to(Tensor::from(values, shape, dtype), device).set_requires_grad();
+}
+
+// The expected numbers are PyTorch's.
+inline void expect_exact_casts(Device device) {
+    constexpr std::int64_t kLarge = std::int64_t(1) << 53;
+    const std::vector<std::int64_t> values = {kLarge + 1, (kLarge << 9) + 3, -(kLarge << 7) - 1, 300, -1, 1 << 24 | 1};
+    const auto n = std::int64_t(values.size());
+    const Tensor dense = ops::to(Tensor::from(values, {n}), device);
+    const Tensor wide = ops::to(ops::stack({Tensor::from(values, {n}), Tensor::from(values, {n})}, 1), device);
+    for (const Tensor& x : {dense, ops::squeeze(ops::slice(wide, 1, 0, 1), 1)}) {  // side by side, and two apart
+        EXPECT_EQ(ops::cast(x, Dtype::i32).to_vector<std::int32_t>(),
+                  (std::vector<std::int32_t>{1, 3, -1, 300, -1, 1 << 24 | 1}));
+        EXPECT_EQ(ops::cast(x, Dtype::u8).to_vector<std::uint8_t>(),
+                  (std::vector<std::uint8_t>{1, 3, 255, 44, 255, 1}));
+        EXPECT_EQ(ops::cast(x, Dtype::boolean).to_vector<std::uint8_t>(), std::vector<std::uint8_t>(6, 1));
+        const std::vector<float> single = ops::cast(x, Dtype::f32).to_vector<float>();
+        const std::vector<double> twice = ops::cast(x, Dtype::f64).to_vector<double>();
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            EXPECT_EQ(single[i], float(values[i]));
+            EXPECT_EQ(twice[i], double(values[i]));
+        }
+        const Tensor yes = ops::ones({n}, Dtype::boolean, device);
+        EXPECT_EQ(ops::where(yes, x, x).to_vector<std::int64_t>(), values);
+    }
+    // Half way between two floats but for its last digit, which double has no place for; bf16 keeps eight digits.
+    const std::int64_t above_half = (std::int64_t(1) << 62) + (std::int64_t(1) << 38) + 1;
+    const std::int64_t above_half_bf16 = (std::int64_t(1) << 62) + (std::int64_t(1) << 54) + 1;
+    const Tensor ties =
+        ops::to(Tensor::from(std::vector<std::int64_t>{above_half, above_half_bf16, -above_half_bf16}, {3}), device);
+    EXPECT_EQ(ops::cast(ties, Dtype::f32).to_vector<double>()[0], 0x1p62 + 0x1p39);
+    EXPECT_EQ(ops::cast(ties, Dtype::bf16).to_vector<double>()[1], 0x1p62 + 0x1p55);
+    EXPECT_EQ(ops::cast(ties, Dtype::bf16).to_vector<double>()[2], -0x1p62 - 0x1p55);
+    // Whole numbers keep their low bits; floating ones have none, and become the nearest there is.
+    const Tensor x = leaf_on(device, {-1, 300, 1e20, -1e20, NAN}, {5}, Dtype::f32).detach();
+    EXPECT_EQ(ops::cast(x, Dtype::i32).to_vector<std::int32_t>(),
+              (std::vector<std::int32_t>{-1, 300, 2147483647, -2147483647 - 1, 0}));
+    const std::vector<std::uint8_t> bytes = ops::cast(x, Dtype::u8).to_vector<std::uint8_t>();
+    EXPECT_EQ((std::vector<std::uint8_t>{bytes[0], bytes[1]}), (std::vector<std::uint8_t>{255, 44}));
+}
+
+// As PyTorch divides: times 1 / 9 the last digit would be another now and then.
+inline void expect_divided_averages(Device device) {
+    const std::int64_t channels = 37;
+    const Tensor x = leaf_on(device, random_values(9 * channels, -1, 1, 5), {1, 3, 3, channels}, Dtype::f32);
+    const std::vector<float> from = x.to_vector<float>();
+    const Tensor window = ops::avg_pool2d(x, {{3, 3}}), all = ops::adaptive_avg_pool2d(x, {1, 1});
+    const std::vector<double> incoming = random_values(channels, -1, 1, 7);
+    for (const Tensor& y : {window, all}) {
+        const Tensor g = leaf_on(device, incoming, y.shape(), Dtype::f32).detach();
+        x.set_grad({});
+        backward(y, g);
+        const std::vector<float> average = y.to_vector<float>(), gradient = x.grad().to_vector<float>();
+        for (std::size_t c = 0; c < std::size_t(channels); ++c) {
+            float sum = 0;
+            for (std::size_t h = 0; h < 3; ++h) {
+                float line = 0;
+                for (std::size_t w = 0; w < 3; ++w) line += from[(h * 3 + w) * std::size_t(channels) + c];
+                sum += line;
+            }
+            EXPECT_EQ(average[c], sum / 9.0f);
+            EXPECT_EQ(gradient[c], float(incoming[c]) / 9.0f);
+        }
+    }
+    const Tensor rows = leaf_on(device, random_values(49 * 50, -1, 1, 9), {50, 49}, Dtype::f64);
+    const std::vector<double> sums = ops::sum(rows, {1}).to_vector<double>(),
+                              means = ops::mean(rows, {1}).to_vector<double>();
+    for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(means[i], sums[i] / 49);
+}
+
+// A constant that FP32 has no digits for loses none on an f64 tensor; and in FP32 no more than its own last digit.
+inline void expect_exact_constants(Device device) {
+    const std::vector<double> values = random_values(200, 0.5, 3, 11), targets = random_values(200, 0.4, 2.9, 12);
+    const auto expect = [&](const char* name, const Function& run, auto exact) {
+        const Tensor x = leaf_on(device, values, {10, 20}, Dtype::f64),
+                     t = leaf_on(device, targets, {10, 20}, Dtype::f64);
+        const std::vector<double> y = run({x, t}).to_vector<double>();
+        for (std::size_t i = 0; i < y.size(); ++i)
+            ASSERT_NEAR(y[i], exact(i), 1e-14 * std::fmax(1.0, std::fabs(exact(i)))) << name;
+    };
+    const auto v = [&](std::size_t i) { return values[i]; };
+    expect(
+        "pow", [](const Tensors& in) { return ops::pow(in[0], 2.1); },
+        [&](std::size_t i) { return std::pow(v(i), 2.1); });
+    expect(
+        "mul", [](const Tensors& in) { return in[0] * 0.1; }, [&](std::size_t i) { return v(i) * 0.1; });
+    expect(
+        "add", [](const Tensors& in) { return in[0] + 0.1; }, [&](std::size_t i) { return v(i) + 0.1; });
+    expect(
+        "div", [](const Tensors& in) { return in[0] / 0.3; }, [&](std::size_t i) { return v(i) / 0.3; });
+    expect(
+        "clamp", [](const Tensors& in) { return ops::clamp(in[0], 1.1, 2.3); },
+        [&](std::size_t i) { return std::fmin(std::fmax(v(i), 1.1), 2.3); });
+    expect(
+        "smooth_l1", [](const Tensors& in) { return ops::smooth_l1_error(in[0], in[1], 0.3); },
+        [&](std::size_t i) {
+            const double d = std::fabs(values[i] - targets[i]);
+            return d < 0.3 ? 0.5 * d * d / 0.3 : d - 0.15;
+        });
+    expect(
+        "layer_norm", [](const Tensors& in) { return ops::layer_norm(in[0], {20}, {}, {}, 0.1); },
+        [&](std::size_t i) {
+            double mean = 0, spread = 0;
+            const std::size_t row = i / 20 * 20;
+            for (std::size_t k = row; k < row + 20; ++k) mean += values[k] / 20;
+            for (std::size_t k = row; k < row + 20; ++k) spread += (values[k] - mean) * (values[k] - mean) / 20;
+            return (values[i] - mean) / std::sqrt(spread + 0.1);
+        });
+    for (const double exponent : {2.1, -0.3, 1.7}) {  // x is large, and so is what its logarithm makes of a lost digit
+        const Tensor x = leaf_on(device, random_values(1000, 1e3, 1e12, 3), {1000}, Dtype::f32);
+        const Tensor y = ops::pow(x, exponent);
+        backward(y, ops::ones({1000}, Dtype::f32, device));
+        const std::vector<double> from = x.to_vector<double>(), to = y.to_vector<double>(),
+                                  gradient = x.grad().to_vector<double>();
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            ASSERT_NEAR(to[i] / std::pow(from[i], exponent), 1, 8 * 0x1p-24) << exponent;
+            ASSERT_NEAR(gradient[i] / (exponent * std::pow(from[i], exponent - 1)), 1, 8 * 0x1p-24) << exponent;
+        }
+    }
+    for (const double edge : {0.0, -2.0, double(INFINITY)})  // where there is no logarithm
+        for (const double exponent : {2.1, -0.3}) {
+            const double got = ops::pow(leaf_on(device, {edge}, {1}, Dtype::f32), exponent).item();
+            const double exact = std::pow(edge, exponent);
+            EXPECT_TRUE(got == exact || (std::isnan(got) && std::isnan(exact)))
+                << edge << "^" << exponent << ": " << got;
+        }
+}
+
+// Each element by itself, to some units of its own last digit, or of the terms that it is the sum of: what is small is
+// right too. Sigmoid and tanh keep their result for backward, as in PyTorch, and 1 less a result near 1 has lost its
+// digits: there the gradient is right to 2^-24 of 1.
+inline void expect_gradients_with_all_digits(Device device) {
+    std::vector<double> values;
+    for (int i = -8000; i <= 8000; ++i) values.push_back(double(float(i * 0.01 + 0.003)));
+    const auto n = std::int64_t(values.size());
+    const auto expect = [&](const char* name, const Function& run, auto size) {
+        const Tensor x = leaf_on(device, values, {n}, Dtype::f32), exact = leaf_on({}, values, {n}, Dtype::f64);
+        backward(run({x}), ops::ones({n}, Dtype::f32, device));
+        backward(run({exact}), ops::ones({n}, Dtype::f64));
+        const std::vector<double> got = x.grad().to_vector<double>(), right = exact.grad().to_vector<double>();
+        for (std::size_t i = 0; i < got.size(); ++i)
+            ASSERT_NEAR(got[i], right[i], 8 * 0x1p-24 * size(values[i], right[i]) + 0x1p-126)
+                << name << " at " << values[i];
+    };
+    const auto logistic = [](double x) { return 1 / (1 + std::exp(-x)); };
+    const auto itself = [](double, double right) { return std::fabs(right); };
+    expect(
+        "softplus", [](const Tensors& in) { return ops::softplus(in[0]); }, itself);
+    expect(
+        "silu", [](const Tensors& in) { return ops::silu(in[0]); },
+        [&](double x, double) { return logistic(x) * (1 + std::fabs(x) * logistic(-x)); });
+    expect(
+        "gelu_tanh", [](const Tensors& in) { return ops::gelu(in[0], true); },
+        [&](double x, double) {  // the exponent is a rounded number, and the exponential multiplies its error
+            const double u = 1.5957691216057307 * (x + 0.044715 * x * x * x);
+            const double slope = 1.5957691216057307 * (1 + 0.134145 * x * x);
+            return logistic(u) * (1 + std::fabs(x) * logistic(-u) * slope) * (1 + std::fmin(std::fabs(u), 100.0));
+        });
+    for (const double label : {0.0, 1.0})
+        expect(
+            "bce_with_logits",
+            [&](const Tensors& in) {
+                return ops::bce_with_logits_error(in[0],
+                                                  ops::full(in[0].shape(), label, in[0].dtype(), in[0].device()));
+            },
+            itself);
+    expect(
+        "sigmoid", [](const Tensors& in) { return ops::sigmoid(in[0]); },
+        [](double x, double right) { return x < 0 ? right : 0.25; });
+    expect(
+        "tanh", [](const Tensors& in) { return ops::tanh(in[0]); }, [](double, double) { return 1.0; });
+}
+
+// As PyTorch: no values, no statistics, and the running ones stand still.
+inline void expect_empty_batches_to_be_normalised(Device device) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16}) {
+        const Tensor x = leaf_on(device, {}, {0, 5, 5, 4}, dtype);
+        const Tensor gamma = leaf_on(device, {1, 2, 3, 4}, {4}, Dtype::f32),
+                     beta = leaf_on(device, {1, 2, 3, 4}, {4}, Dtype::f32);
+        const Tensor mean = leaf_on(device, {1, 2, 3, 4}, {4}, Dtype::f32).detach(),
+                     variance = leaf_on(device, {5, 6, 7, 8}, {4}, Dtype::f32).detach();
+        const Tensor y = ops::batch_norm(x, gamma, beta, mean, variance, true);
+        EXPECT_EQ(y.shape(), x.shape());
+        backward(y, ops::zeros(y.shape(), y.dtype(), device));
+        EXPECT_EQ(x.grad().shape(), x.shape());
+        EXPECT_EQ(gamma.grad().to_vector<double>(), std::vector<double>(4, 0.0)) << name_of(dtype);
+        EXPECT_EQ(beta.grad().to_vector<double>(), std::vector<double>(4, 0.0)) << name_of(dtype);
+        EXPECT_EQ(mean.to_vector<double>(), (std::vector<double>{1, 2, 3, 4}));
+        EXPECT_EQ(variance.to_vector<double>(), (std::vector<double>{5, 6, 7, 8}));
+    }
+}
+
+}  // namespace invar::testing

@@ -1,0 +1,23 @@
+#include "tests/ops/exactness.h"
+
+namespace invar::testing {
+namespace {
+
+TEST(Exactness, OfWholeNumbersSurvivesEveryCast) {
+    expect_exact_casts({});
+}
+TEST(Exactness, OfAveragesIsThatOfADivision) {
+    expect_divided_averages({});
+}
+TEST(Exactness, OfConstantsIsThatOfTheTensor) {
+    expect_exact_constants({});
+}
+TEST(Exactness, OfActivationsGradientsHoldsOverWideRanges) {
+    expect_gradients_with_all_digits({});
+}
+TEST(Exactness, OfAnEmptyBatchIsNoReasonToRefuseIt) {
+    expect_empty_batches_to_be_normalised({});
+}
+
+}  // namespace
+}  // namespace invar::testing
