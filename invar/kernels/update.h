@@ -8,20 +8,24 @@
 
 namespace invar {
 
-// A running value that keeps the share `keep` of itself: an average, or SGD's momentum. Both numbers are rounded once
-// from double. A keep of 0.999 has 1 - 0.999 right to four digits only, and what it forgets would be wrong by as much.
+// A running value that keeps the share `keep` of itself: an average, or SGD's momentum. A keep of 0.999 has 1 - 0.999
+// right to four digits only in FP32, so what keeps much is moved by what it forgets, which is rounded from double. What
+// keeps little is multiplied: a large value would swallow the digits of what takes its place.
 struct Decayed {
     float keep, forget;
+    float whole, lost;  // next = whole * value - lost * value + added: (1, forget), or (keep, 0)
 
     INVAR_HD void prepare(double share) {
         keep = float(share);
         forget = float(1.0 - share);
+        whole = share < 0.5 ? keep : 1.0f;
+        lost = share < 0.5 ? 0.0f : forget;
     }
     INVAR_HD float next(float value, float added) const {
-        const float mixed = keep * value + added, moved = value + (added - forget * value);
-        // What keeps little is mixed: a large value would swallow the digits of what takes its place. And an average
-        // that has overflowed stays infinite, where infinity less infinity would be NaN.
-        return forget > 0.5f || !(std::fabs(value) <= 3.402823466e38f) ? mixed : moved;
+        // Adam's second moment may overflow. It stays infinite then: infinity less infinity would be NaN.
+        constexpr float kLargest = 3.402823466e38f;
+        const float less = lost * value;
+        return whole * value + (added - (kLargest < less ? kLargest : less));
     }
 };
 
