@@ -89,9 +89,9 @@ int bench(const BenchArguments& arguments) {
         return 0;
     }
     const BenchResult& first = results.front();
-    say(fmt::format("{}, {} samples a step, on {} with {} thread{}; median of {} step{}", options.base.model.name,
-                    first.samples_per_step, first.device, first.threads, first.threads == 1 ? "" : "s", options.steps,
-                    options.steps == 1 ? "" : "s"));
+    say(fmt::format("{}, {} a step, on {} with {}; median of {}", options.base.model.name,
+                    count_of(first.samples_per_step, "sample"), first.device, count_of(first.threads, "thread"),
+                    count_of(options.steps, "step")));
     say_why_on_cpu(options.base);
     if (first.graph_parts > 0)
         say(fmt::format("replayed as a CUDA graph of {} parts; each time is the mean of a stretch of steps",

@@ -105,6 +105,10 @@ std::string human_count(std::int64_t n) {
     return digits;
 }
 
+std::string count_of(std::int64_t n, std::string_view thing) {
+    return fmt::format("{} {}{}", human_count(n), thing, n == 1 ? "" : "s");
+}
+
 std::string loss_text(double loss) {
     if (std::isnan(loss)) return "nan";  // whose sign means nothing
     return loss != 0 && std::fabs(loss) < 1e-2 ? fmt::format("{:.4g}", loss) : fmt::format("{:.6f}", loss);

@@ -95,7 +95,11 @@ void print_format(const Inspection& inspection, std::size_t format, int top) {
     say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
     print(
         table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest", "head-room"}));
-    if (shown < rows.size()) say(fmt::format("  {} more tensors are no worse; --top 0 shows all", rows.size() - shown));
+    if (shown < rows.size()) {
+        const auto more = std::int64_t(rows.size() - shown);
+        say(fmt::format("  {} {} no worse; --top 0 shows all", count_of(more, "more tensor"),
+                        more == 1 ? "is" : "are"));
+    }
     say("");
 }
 
@@ -115,8 +119,7 @@ void say_left_out(const Inspection& inspection, LeftOut::Why why) {
         if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) dtypes.push_back(tensor.dtype);
     }
     if (count > 0)
-        say(fmt::format("{} {} left out, {}: {}", human_count(count), count == 1 ? "tensor" : "tensors", kWhy[int(why)],
-                        fmt::join(dtypes, ", ")));
+        say(fmt::format("{} left out, {}: {}", count_of(count, "tensor"), kWhy[int(why)], fmt::join(dtypes, ", ")));
 }
 
 // A line for each dtype that nobody knows, with the first tensor that has it. A damaged header may hold any number.
@@ -143,9 +146,8 @@ void print_left_out(const Inspection& inspection) {
 void print_tables(const Inspection& inspection, int top) {
     for (std::size_t format = 0; format < inspection.formats.size(); ++format) print_format(inspection, format, top);
     const Tally& total = inspection.total.tally;
-    std::string line = fmt::format("{} tensors, {} values, {}", human_count(std::int64_t(inspection.tensors.size())),
-                                   human_count(total.values), speed(inspection));
-    say(line);
+    say(fmt::format("{}, {}, {}", count_of(std::int64_t(inspection.tensors.size()), "tensor"),
+                    count_of(total.values, "value"), speed(inspection)));
     print_left_out(inspection);
     if (total.nans + total.infinities > 0) {
         std::string names;

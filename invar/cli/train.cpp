@@ -58,7 +58,8 @@ std::string check_validated(const TrainArguments& arguments, const Config& confi
 // Why a run that came to its end is nothing to build on; "" where it is.
 std::string why_worthless(const RunSummary& summary) {
     if (summary.steps > 0 && summary.skipped == summary.steps)
-        return fmt::format("all {} steps were skipped, nothing was trained", summary.steps);
+        return summary.steps == 1 ? "its one step was skipped, nothing was trained"
+                                  : fmt::format("all {} steps were skipped, nothing was trained", summary.steps);
     if (2 * summary.skipped > summary.steps)
         return fmt::format("{} of {} steps were skipped", summary.skipped, summary.steps);
     if (!std::isfinite(summary.train_loss)) return "the training loss ends at " + loss_text(summary.train_loss);

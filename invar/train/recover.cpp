@@ -117,7 +117,8 @@ void Trainer::recover(Observer& observer) {
     const Instability found = *unstable_;
     if (config_.trainer.on_instability == "stop") give_up(found, "");
     if (std::int64_t(summary_.recoveries.size()) >= config_.stability.max_recoveries)
-        give_up(found, fmt::format("after {} recoveries (stability.max_recoveries)", summary_.recoveries.size()));
+        give_up(found, fmt::format("after {} recover{} (stability.max_recoveries)", summary_.recoveries.size(),
+                                   summary_.recoveries.size() == 1 ? "y" : "ies"));
     const LatestCheckpoint good = folder_->checkpoints().latest();
     if (!good) give_up(found, "there is no checkpoint to go back to");
     const std::optional<Precision> safer = plan_.safer_than(setup_.precision);

@@ -60,7 +60,7 @@ TEST_F(Inspect, KeepsFiguresFlushRightBesideATensorWithoutValues) {
 TEST_F(Inspect, TellsTheSizeOfASmallFileInAFittingUnit) {
     put("g.safetensors", {{"1.weight", {1.0f, -0.5f}}});
     const Result result = invar({"inspect", "g.safetensors", "--as", "fp16"});
-    EXPECT_TRUE(has(result.out, "1 tensors, 2 values, 8 B in ") && !has(result.out, "0.00")) << result.out;
+    EXPECT_TRUE(has(result.out, "1 tensor, 2 values, 8 B in ") && !has(result.out, "0.00")) << result.out;
 }
 
 TEST_F(Inspect, ShowsTheWorstTensorFirstAndTheScaleThatSavesIt) {

@@ -74,6 +74,7 @@ bool tells(const std::vector<std::string>& notes, const std::string& part) {
 TEST(Unreached, TellsOfAWarmUpThatTheRunNeverLeaves) {
     const auto warm = [](Config& c) { c.scheduler.name = "cosine", c.scheduler.warmup_steps = 10; };
     EXPECT_TRUE(tells(notes_for(5, warm), "scheduler.warmup_steps=10 in a run of 5 steps"));
+    EXPECT_TRUE(tells(notes_for(1, warm), "scheduler.warmup_steps=10 in a run of 1 step: "));
     EXPECT_TRUE(tells(notes_for(10, warm), "0.000909 where optimizer.lr is 0.001"));
     EXPECT_TRUE(notes_for(11, warm).empty());
 }
