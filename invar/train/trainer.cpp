@@ -187,7 +187,9 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     const double before = earlier_.samples_per_s > 0 ? earlier_.seconds : 0.0;
     const double rated = before + clock_.seconds() - (warm ? warm_seconds_ : 0.0);
     const double samples = before * earlier_.samples_per_s + double(trained_samples_ - (warm ? warm_samples_ : 0));
-    summary_.samples_per_s = rated > 0 ? samples / rated : 0.0;
+    // Where nothing was trained the rate is the earlier one: times its seconds and over them, it may lose its last
+    // digit.
+    summary_.samples_per_s = heard_steps_ == 0 ? earlier_.samples_per_s : rated > 0 ? samples / rated : 0.0;
     summary_.all_finite =
         summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
