@@ -174,6 +174,7 @@ INVAR_HD inline void update_scale(ScaleState& s, const ScalerSpec& spec) {
 struct StepReport {
     std::uint64_t sequence = 0;  // of the step, from 1; written last, so that who sees it sees the rest
     double loss = 0.0;
+    std::uint64_t ended_ns = 0;  // by the device's own clock: the host may hear of several steps at once
     StepState step;
     ScaleState scale;
 };
@@ -209,7 +210,7 @@ struct StepEnd {
 };
 
 // Does all of that but write the sequence number, which comes after the rest has arrived: returns where, or nullptr.
-INVAR_HD inline StepReport* conclude_step(const StepEnd& end, double loss) {
+INVAR_HD inline StepReport* conclude_step(const StepEnd& end, double loss, std::uint64_t now_ns) {
     if (end.state == nullptr || !end.state->halted) {
         if (end.state != nullptr) finish_step(*end.state, end.scale);
         if (end.updates_scale) update_scale(*end.scale, end.scaler);
@@ -218,6 +219,7 @@ INVAR_HD inline StepReport* conclude_step(const StepEnd& end, double loss) {
     if (end.reports.slots == nullptr) return nullptr;
     StepReport* const report = end.reports.slots + (*end.reports.written)++ % end.reports.count;
     report->loss = loss;
+    report->ended_ns = now_ns;
     if (end.state != nullptr) report->step = *end.state;
     if (end.scale != nullptr) report->scale = *end.scale;
     return report;

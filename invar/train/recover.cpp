@@ -218,7 +218,7 @@ void Trainer::give_up(const Instability& found, const std::string& because) {
     text += "a lower optimizer.lr or trainer.gradient_clip_val=1";
     ++summary_.alerts;
     folder_->log(Alert{found.step, found.epoch, found.kind, "", found.report.loss, text});
-    clock_.stop();
+    stop_clock();
     measure_memory();
     write_summary("unstable", text);
     fail("{}", text);

@@ -264,7 +264,7 @@ void Trainer::hear(StepReport report, Observer& observer) {
     // NaN has a sign, which means nothing and looks like something.
     if (std::isnan(report.loss)) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (std::isnan(report.step.grad_norm)) report.step.grad_norm = std::numeric_limits<float>::quiet_NaN();
-    const double now = clock_.seconds();
+    const double now = end_of(report);
     samples_ += given.samples;
     trained_samples_ += given.samples;
     if (++heard_steps_ == kWarmUps) warm_seconds_ = now, warm_samples_ = trained_samples_;
@@ -316,7 +316,19 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
 void Trainer::hear_out(Observer& observer) {
     while (!given_.empty()) hear(reports_.wait(), observer);
     tell(monitor_.settle(), observer);
+    stop_clock();
+}
+
+// When a step ended, in seconds of training. The device says how long after the first one of this stretch; when its
+// report came to be read depends on what the host was doing.
+double Trainer::end_of(const StepReport& report) {
+    if (!stretch_) stretch_ = {clock_.seconds(), report.ended_ns};
+    return stretch_->seconds + 1e-9 * double(report.ended_ns - stretch_->ended_ns);
+}
+
+void Trainer::stop_clock() {
     clock_.stop();
+    stretch_.reset();
 }
 
 void Trainer::tell(const Findings& findings, Observer& observer) {

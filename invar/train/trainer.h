@@ -120,6 +120,8 @@ class Trainer {
     void hear(StepReport report, Observer& observer);
     void log_step(const Given& given, const StepReport& report, double now, Observer& observer);
     void hear_out(Observer& observer);
+    double end_of(const StepReport& report);
+    void stop_clock();
     void tell(const Findings& findings, Observer& observer);
     void tell_of_full_log(Observer& observer);
     void tell_of_folder(Observer& observer);
@@ -164,6 +166,11 @@ class Trainer {
     std::int64_t logged_steps_ = 0;  // that metrics.jsonl holds
     std::int64_t saved_at_ = -1;
     Stopwatch clock_;  // runs while there is training to do, not while validating or saving
+    struct Stretch {
+        double seconds = 0.0;
+        std::uint64_t ended_ns = 0;
+    };
+    std::optional<Stretch> stretch_;  // the first step heard of since the clock was started, by both clocks
     CpuUse used_before_;
     std::int64_t heard_steps_ = 0, trained_samples_ = 0;
     std::int64_t warm_samples_ = 0;  // of the first steps, which the rate is measured without

@@ -71,9 +71,12 @@ Outcome train(const Config& config, bool graph, int steps, const Change& change 
         step(group);
         outcome.parts.push_back(step.parts());
     }
+    std::uint64_t ended_ns = 0;
     for (int i = 0; i < steps; ++i) {
         const StepReport report = reports.wait();
         EXPECT_EQ(report.sequence, std::uint64_t(i + 1));
+        EXPECT_GT(report.ended_ns, ended_ns) << "the device's clock, of one step after the other";
+        ended_ns = report.ended_ns;
         outcome.losses.push_back(fmt::format("{}", report.loss));
         outcome.scales.push_back(fmt::format("{}", report.scale.scale));
         outcome.norms.push_back(fmt::format("{}", report.step.grad_norm));

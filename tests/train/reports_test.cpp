@@ -51,6 +51,16 @@ TEST(Reports, SayWhatTheStepFound) {
     EXPECT_FALSE(reports.poll());
 }
 
+TEST(Reports, SayWhenTheStepEndedHoweverLateTheyAreRead) {
+    Reports reports{Device::cpu()};
+    Steps steps(reports);
+    steps.end(1.0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    steps.end(2.0);
+    const StepReport first = *reports.poll(), second = *reports.poll();
+    EXPECT_GE(second.ended_ns - first.ended_ns, 5'000'000u);
+}
+
 TEST(Reports, ComeInOrderAroundTheRing) {
     Reports reports(Device::cpu(), 3);
     Steps steps(reports);

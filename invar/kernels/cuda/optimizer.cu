@@ -145,9 +145,15 @@ __global__ __launch_bounds__(kBlocksEach) void gather_segments(const Found* part
 
 // --- the end of a step, one thread ---
 
+__device__ inline std::uint64_t clock_ns() {
+    std::uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+
 __global__ void conclude_kernel(const StepEnd end, const Dense loss, std::uint64_t* drawn, const std::uint64_t by) {
     if (drawn != nullptr) *drawn += by;
-    StepReport* const report = conclude_step(end, loss.get_or<double>(0, 0.0));
+    StepReport* const report = conclude_step(end, loss.get_or<double>(0, 0.0), clock_ns());
     if (report == nullptr) return;
     __threadfence_system();
     *static_cast<volatile std::uint64_t*>(&report->sequence) = *end.reports.written;

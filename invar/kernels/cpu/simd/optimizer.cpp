@@ -1,4 +1,5 @@
 // The optimizer's passes over the flat store: statistics, and unscale + clip + update + shadow in one.
+#include <chrono>
 #include <cmath>
 #include <vector>
 
@@ -112,7 +113,9 @@ void CpuKernels::plan(const View& gradients, StepState* state, const ScaleState*
 }
 
 void CpuKernels::conclude(const StepEnd& end, const View& loss) {
-    if (StepReport* report = conclude_step(end, value_of(loss))) report->sequence = *end.reports.written;
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    const std::uint64_t ns = std::uint64_t(std::chrono::nanoseconds(now).count());
+    if (StepReport* report = conclude_step(end, value_of(loss), ns)) report->sequence = *end.reports.written;
 }
 
 void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,
