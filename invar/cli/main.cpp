@@ -162,5 +162,6 @@ int main(int argc, char** argv) {
     invar::spin_briefly(argv);
     invar::occupy_standard_descriptors();
     invar::let_writes_fail();
+    invar::take_signals_aside();
     return invar::run(argc, argv);
 }

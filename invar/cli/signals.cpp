@@ -1,6 +1,12 @@
 #include "invar/cli/signals.h"
 
 #include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <system_error>
+#include <thread>
 
 #include "invar/train/trainer.h"
 
@@ -17,7 +23,18 @@ struct Handled {
 Handled handled[] = {
     {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}, {SIGXCPU, "SIGXCPU"}};
 
-volatile sig_atomic_t first_signal = 0;
+std::atomic<int> first_signal = 0;
+std::atomic<std::int64_t> first_at = 0;  // milliseconds
+
+// One request may arrive as several signals: timeout(1) sends its own to the process and then to its group, a terminal
+// that goes away sends SIGHUP through its shell and through the kernel. Whoever insists takes longer.
+constexpr std::int64_t kSameRequestMs = 500;
+
+std::int64_t now_ms() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
 
 const char* name_of_signal(int number) {
     for (const Handled& each : handled)
@@ -27,13 +44,15 @@ const char* name_of_signal(int number) {
 
 void on_signal(int number) {
     if (first_signal == 0) {
+        first_at = now_ms();
         first_signal = number;
         Trainer::request_stop(name_of_signal(number));
+        return;
     }
-    // From here on Ctrl-C and SIGTERM do what they do by themselves. A terminal that goes away sends SIGHUP twice, once
-    // through its shell and once through the kernel, and means one; SIGXCPU comes again with every second.
-    for (const Handled& each : handled)
-        if (each.ours && (each.number == SIGINT || each.number == SIGTERM)) ::signal(each.number, SIG_DFL);
+    // SIGHUP, SIGUSR1 and SIGXCPU, which comes again with every second, never mean more than the first time.
+    if ((number != SIGINT && number != SIGTERM) || now_ms() - first_at < kSameRequestMs) return;
+    ::signal(number, SIG_DFL);
+    ::raise(number);
 }
 
 }  // namespace
@@ -41,6 +60,21 @@ void on_signal(int number) {
 void let_writes_fail() {
     ::signal(SIGPIPE, SIG_IGN);
     ::signal(SIGXFSZ, SIG_IGN);
+}
+
+void take_signals_aside() {
+    sigset_t ours, before;
+    sigemptyset(&ours);
+    for (const Handled& each : handled) sigaddset(&ours, each.number);
+    if (::pthread_sigmask(SIG_BLOCK, &ours, &before) != 0) return;
+    try {
+        std::thread([before] {
+            ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+            for (;;) ::pause();
+        }).detach();
+    } catch (const std::system_error&) {  // no thread to be had: then here after all
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
 }
 
 StopOnSignal::StopOnSignal() {

@@ -8,7 +8,13 @@ namespace invar {
 // that met them, with a message, where by default they kill.
 void let_writes_fail();
 
-// While it lives, the first signal asks the run to save and stop; a second SIGINT or SIGTERM kills as usual.
+// Call this once at the start, before there is any other thread: from then on signals reach a thread that does nothing
+// else, and no handler runs on the stack of one that computes. oneDNN's products keep data where a handler's frame
+// would be written; a signal at the wrong moment then damages the heap.
+void take_signals_aside();
+
+// While it lives, the first signal asks the run to save and stop; a second SIGINT or SIGTERM, half a second later or
+// more, kills as usual.
 class StopOnSignal {
   public:
     StopOnSignal();
