@@ -2,7 +2,7 @@
 
 #include "invar/core/error.h"
 #include "invar/ops/apply.h"
-#include "invar/ops/creation.h"
+#include "invar/ops/pointwise.h"
 #include "invar/ops/shape_tools.h"
 
 namespace invar::ops {
@@ -16,7 +16,7 @@ struct Dropout {
     RngState rng;
 
     Tensor drop(const Tensor& x) const {
-        if (p == 1) return zeros_like(x);
+        if (p == 1) return x * 0.0;  // NaN stays NaN, as in the kernel
         Tensor y = Tensor::empty_like(x);
         kernels_for(x.device()).dropout(dense(x).view(), y.view(), p, rng);
         return y;

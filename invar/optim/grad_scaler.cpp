@@ -82,13 +82,14 @@ void GradScaler::configure(const ScalerOptions& options) {
 }
 
 Tensor GradScaler::scale(const Tensor& loss) {
-    if (!enabled()) return loss;
+    const bool recorded = GradMode::recording() && loss.requires_grad();
+    if (!enabled() && !recorded) return loss;
+    if (!enabled() && !stages_.empty()) forget_step();  // it may be used without update()
     scaled_ = true;
     const PurposeScope purpose(Purpose::activations);
-    const Tensor scale = state_.window(0, {});
-    const bool recorded = GradMode::recording() && loss.requires_grad();
+    const Tensor scale = state_.window(0, {});  // 1 where it is disabled: what remains is that the loss is known
     const NoGrad no_grad;
-    const Tensor scaled = ops::mul(loss, scale);
+    const Tensor scaled = enabled() ? ops::mul(loss, scale) : loss.detach();
     if (recorded) scaled.set_node(std::make_shared<ScaledLoss>(loss, scale, loss_));
     return scaled;
 }

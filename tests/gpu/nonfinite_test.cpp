@@ -13,6 +13,12 @@ TEST_P(GpuNonFinite, IsWashedAwayByNoOpForwardOrBackward) {
         for (const std::string& where : hidden_by(op_case, GetParam(), Device::cuda())) ADD_FAILURE() << where;
 }
 
+TEST_P(GpuNonFinite, StaysWhereDropoutDropsIt) {
+    for (const double p : {0.5, 1.0})
+        EXPECT_EQ(nan_through_dropout(1001, p, GetParam(), Device::cuda()),
+                  std::pair(std::int64_t(1001), std::int64_t(1001)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, GpuNonFinite, ::testing::Values(Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 

@@ -1,6 +1,10 @@
 #include "tests/ops/nonfinite.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "invar/ops/ops.h"
 
 namespace invar::testing {
 
@@ -123,6 +127,20 @@ std::vector<double> held_values(std::int64_t count, double low, double high, std
 }
 
 }  // namespace
+
+std::pair<std::int64_t, std::int64_t> nan_through_dropout(std::int64_t count, double p, Dtype dtype, Device device) {
+    const Tensor nan = ops::full({count}, std::numeric_limits<double>::quiet_NaN(), dtype, device);
+    const auto count_nan = [](const Tensor& t) {
+        std::int64_t found = 0;
+        for (const double value : t.to_vector<double>()) found += std::isnan(value);
+        return found;
+    };
+    Tensor x = ops::full({count}, 1.0, dtype, device);
+    x.set_requires_grad();
+    const Tensor y = ops::dropout(x, p, true);
+    backward(y, nan);
+    return {count_nan(ops::dropout(nan, p, true)), count_nan(x.grad())};
+}
 
 const std::vector<Exception>& exceptions() {
     static const std::vector<Exception> all{

@@ -16,6 +16,10 @@ namespace invar::testing {
 // A refusal, an Error, hides nothing; what else may is in exceptions().
 std::vector<std::string> hidden_by(const OpCase& op_case, Dtype dtype, Device device);
 
+// Dropout is a product with 0 or 1 / (1 - p), so that NaN stays where it is dropped too: how many of `count` that go in
+// come out, forward and then backward.
+std::pair<std::int64_t, std::int64_t> nan_through_dropout(std::int64_t count, double p, Dtype dtype, Device device);
+
 // Cases whose gradient, or result, may be finite all the same.
 struct Exception {
     enum Kind {

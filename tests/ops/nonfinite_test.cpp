@@ -21,6 +21,12 @@ TEST_P(NonFinite, IsWashedAwayByNoOpForwardOrBackward) {
         for (const std::string& where : hidden_by(op_case, GetParam(), Device::cpu())) ADD_FAILURE() << where;
 }
 
+TEST_P(NonFinite, StaysWhereDropoutDropsIt) {
+    for (const double p : {0.5, 1.0})
+        EXPECT_EQ(nan_through_dropout(100, p, GetParam(), Device::cpu()),
+                  std::pair(std::int64_t(100), std::int64_t(100)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, NonFinite, ::testing::Values(Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 

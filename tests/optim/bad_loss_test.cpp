@@ -37,6 +37,27 @@ TEST(GradScaler, SkipsAndBacksOffForALossThatIsNotFiniteThoughItsGradientsAre) {
         }
 }
 
+TEST(GradScaler, SkipsForSuchALossWhereItIsDisabledToo) {
+    for (const bool updates : {false, true}) {
+        Weights model;
+        Optimizer optimizer(model, OptimizerSpec{});
+        GradScaler scaler({.spec = {.enabled = false}});
+        const auto step = [&](float constant) {
+            optimizer.zero_grad();
+            backward(scaler.scale(loss_with(model, constant)));
+            scaler.step(optimizer);
+            if (updates) scaler.update();
+        };
+        const std::string before = state_bytes(optimizer);
+        step(kNan);
+        EXPECT_EQ(state_bytes(optimizer), before);
+        EXPECT_EQ(optimizer.state().skipped, 1);
+        step(0);
+        EXPECT_NE(state_bytes(optimizer), before);
+        EXPECT_EQ(optimizer.state().taken, 1) << "the bad loss is forgotten";
+    }
+}
+
 TEST(GradScaler, SeesEveryLossOfAStepAndSkipsEveryOptimizer) {
     Weights first, second;
     Optimizer one(first, OptimizerSpec{}), two(second, OptimizerSpec{});

@@ -58,7 +58,7 @@ struct Drop {
     __device__ std::uint64_t offset() const { return rng.offset + (base == nullptr ? 0 : *base); }
     template <class C>
     __device__ C one(C x, const Random4& random, int i) const {
-        return DropRule::bits(random, i) < rule.limit ? C(0) : x * C(rule.keep);
+        return x * (DropRule::bits(random, i) < rule.limit ? C(0) : C(rule.keep));  // NaN stays NaN
     }
 };
 

@@ -77,7 +77,8 @@ void CpuKernels::dropout(const View& x, const View& y, double p, RngState rng) {
             const C* px = load<C>(byte_at(x.data, x.dtype, begin), x.dtype, 1, n, in);
             void* to = byte_at(y.data, y.dtype, begin);
             C* py = target<C>(to, y.dtype, 1, out);
-            for (std::int64_t i = 0; i < n; ++i) py[i] = bits[i] < rule.limit ? C(0) : px[i] * C(rule.keep);
+            // A product also where it is dropped: NaN stays NaN.
+            for (std::int64_t i = 0; i < n; ++i) py[i] = px[i] * (bits[i] < rule.limit ? C(0) : C(rule.keep));
             store<C>(py, to, y.dtype, 1, n);
         }
     };
