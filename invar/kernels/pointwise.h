@@ -1,7 +1,8 @@
 // The pointwise operations: each is one struct and its name in one list at the end. From the lists come the CPU and
 // CUDA kernels, the operators, the listing of `invar ops`, gradient checks and CPU-against-CUDA checks.
-// Functors compute in T = float (double for f64); kernels convert at load and store. Functions are called without
-// std::, so that a device may bring a T of its own with cheaper ones (kernels/cuda/brief.cuh).
+// Functors compute in T = float (double for f64); kernels convert at load and store. Whole numbers have whole_result.
+// Functions are called without std::, so that a device may bring a T of its own with cheaper ones
+// (kernels/cuda/brief.cuh).
 #pragma once
 
 #include <cmath>
@@ -381,5 +382,23 @@ struct Bce {
 enum class UnaryOp : std::uint8_t { INVAR_UNARY_OPS(INVAR_ENUM) };
 enum class BinaryOp : std::uint8_t { INVAR_BINARY_OPS(INVAR_ENUM) };
 #undef INVAR_ENUM
+
+// Two whole numbers, in two's complement as in PyTorch: double would lose the last digits of large ones. Only these
+// five ops make a whole number of two.
+INVAR_HD inline std::int64_t whole_result(BinaryOp op, std::int64_t a, std::int64_t b) {
+    const auto u = std::uint64_t(a), v = std::uint64_t(b);  // which may leave the range
+    switch (op) {
+        case BinaryOp::Add:
+            return std::int64_t(u + v);
+        case BinaryOp::Sub:
+            return std::int64_t(u - v);
+        case BinaryOp::Mul:
+            return std::int64_t(u * v);
+        case BinaryOp::Maximum:
+            return a > b ? a : b;
+        default:
+            return a < b ? a : b;
+    }
+}
 
 }  // namespace invar

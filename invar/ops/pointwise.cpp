@@ -48,6 +48,8 @@ struct Binary {
         Dtype dtype = promote(a_dtype, b_dtype);
         // As in PyTorch, whole numbers divide to a fraction.
         if (kOp == BinaryOp::Div && !is_floating(dtype)) dtype = Dtype::f32;
+        check(is_floating(dtype) || kCast == CastClass::widest, "{}: needs a floating operand, not {} and {}", kName,
+              a.str(), b.str());
         Tensor y = Tensor::empty(broadcast(a_shape, b_shape, kName), dtype, a.device());
         kernels_for(a.device())
             .binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
@@ -194,8 +196,6 @@ Tensor div(const Tensor& a, const Tensor& b) {
     return INVAR_BINARY(Div)(a, b);
 }
 Tensor pow(const Tensor& a, const Tensor& b) {
-    check(is_floating(a.dtype()) || is_floating(b.dtype()), "pow: needs a floating operand, not {} and {}", a.str(),
-          b.str());
     return INVAR_BINARY(Pow)(a, b);
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {

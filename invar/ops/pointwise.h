@@ -22,6 +22,7 @@ Tensor softplus(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor clamp(const Tensor& x, double low, double high);  // `high` everywhere where the bounds cross
 
+// Two whole numbers stay whole, in two's complement as in PyTorch; the ops of one tensor refuse them.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);

@@ -131,6 +131,8 @@ TEST_F(Gpu, GivesIgnoredRowsAZeroGradient) {
 
 TEST_F(Gpu, IsExactWhereTheCpuIs) {
     expect_exact_casts(Device::cuda());
+    expect_exact_whole_numbers(Device::cuda());
+    expect_constant_rows_to_become_zero(Device::cuda());
     expect_divided_averages(Device::cuda());
     expect_exact_constants(Device::cuda());
     expect_gradients_with_all_digits(Device::cuda());

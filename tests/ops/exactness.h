@@ -1,10 +1,11 @@
-// What has one right answer, or loses digits only where FP32 must, asked of any device: casts of whole numbers,
-// averages, constants given to an op, and the gradients of activations over wide ranges.
+// What has one right answer, or loses digits only where FP32 must, asked of any device: casts and arithmetic of
+// whole numbers, constant rows, averages, constants given to an op, and the gradients of activations over wide ranges.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "invar/autograd/node.h"
 #include "invar/ops/ops.h"
@@ -52,6 +53,61 @@ inline void expect_exact_casts(Device device) {
               (std::vector<std::int32_t>{-1, 300, 2147483647, -2147483647 - 1, 0}));
     const std::vector<std::uint8_t> bytes = ops::cast(x, Dtype::u8).to_vector<std::uint8_t>();
     EXPECT_EQ((std::vector<std::uint8_t>{bytes[0], bytes[1]}), (std::vector<std::uint8_t>{255, 44}));
+}
+
+// In two's complement, as PyTorch: double has no place for the last digits of large ones, and what leaves the range
+// comes in again at the other end.
+inline void expect_exact_whole_numbers(Device device) {
+    using Values = std::vector<std::int64_t>;
+    constexpr std::int64_t kLarge = std::int64_t(1) << 53, kMost = std::numeric_limits<std::int64_t>::max();
+    const Values u = {kLarge + 1, kMost, -kMost - 1, kLarge + 3, -7, kMost}, v = {1, 1, 1, kLarge + 2, 3, kMost - 1};
+    const Shape shape{6};
+    const auto given = [&](const auto& values) { return ops::to(Tensor::from(values, shape), device); };
+    const Tensor b = given(v), dense = given(u);
+    const Tensor wide = ops::to(ops::stack({Tensor::from(u, shape), Tensor::from(u, shape)}, 1), device);
+    for (const Tensor& a : {dense, ops::squeeze(ops::slice(wide, 1, 0, 1), 1)}) {  // side by side, and two apart
+        EXPECT_EQ((a + b).to_vector<std::int64_t>(), (Values{kLarge + 2, -kMost - 1, -kMost, 2 * kLarge + 5, -4, -3}));
+        EXPECT_EQ((a - b).to_vector<std::int64_t>(), (Values{kLarge, kMost - 1, kMost, 1, -10, 1}));
+        EXPECT_EQ((a * b).to_vector<std::int64_t>(),
+                  (Values{kLarge + 1, kMost, -kMost - 1, 5 * kLarge + 6, -21, -kMost + 1}));
+        EXPECT_EQ(ops::maximum(a, b).to_vector<std::int64_t>(), (Values{kLarge + 1, kMost, 1, kLarge + 3, 3, kMost}));
+        EXPECT_EQ(ops::minimum(a, b).to_vector<std::int64_t>(), (Values{1, 1, -kMost - 1, kLarge + 2, -7, kMost - 1}));
+    }
+    constexpr std::int32_t kMost32 = std::numeric_limits<std::int32_t>::max();
+    const Tensor c = given(std::vector<std::int32_t>{kMost32, -kMost32 - 1, 65537, 5, -5, 0}),
+                 d = given(std::vector<std::int32_t>{1, -1, 65537, 7, 7, 0});
+    EXPECT_EQ((c + d).to_vector<std::int32_t>(), (std::vector<std::int32_t>{-kMost32 - 1, kMost32, 131074, 12, 2, 0}));
+    EXPECT_EQ((c * d).to_vector<std::int32_t>(),
+              (std::vector<std::int32_t>{kMost32, -kMost32 - 1, 131073, 35, -35, 0}));
+    EXPECT_EQ((c + b).to_vector<std::int64_t>()[0], std::int64_t(kMost32) + 1);  // i32 and i64 make i64
+    const Tensor e = given(std::vector<std::uint8_t>{200, 3, 0, 255, 16, 1}),
+                 f = given(std::vector<std::uint8_t>{100, 5, 1, 255, 16, 1});
+    EXPECT_EQ((e + f).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{44, 8, 1, 254, 32, 2}));
+    EXPECT_EQ((e - f).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{100, 254, 255, 0, 0, 0}));
+    EXPECT_EQ((e * f).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{32, 15, 0, 1, 0, 1}));
+    const Tensor yes = ops::ones(shape, Dtype::boolean, device);
+    EXPECT_EQ((yes + yes).to_vector<std::uint8_t>(), std::vector<std::uint8_t>(6, 1));
+}
+
+// Where all values of a row are one there is nothing to spread: the mean is that value, to its last digit.
+inline void expect_constant_rows_to_become_zero(Device device) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16})
+        for (const double value : {1000.1, -0.3, 1e6 + 0.1, 3e37})
+            for (const std::int64_t n : {1, 5, 768, 5001}) {
+                if (dtype == Dtype::f16 && value > 65504) continue;
+                const Tensor x = leaf_on(device, std::vector<double>(std::size_t(2 * n), value), {2, n}, dtype);
+                const Tensor gamma = leaf_on(device, std::vector<double>(std::size_t(n), 1), {n}, Dtype::f32);
+                const Tensor y = ops::layer_norm(x, {n}, gamma);
+                EXPECT_EQ(y.to_vector<double>(), std::vector<double>(std::size_t(2 * n), 0)) << value << " " << n;
+                backward(y, ops::ones(y.shape(), dtype, device));  // gamma's gradient is the sum of the rows
+                EXPECT_EQ(gamma.grad().to_vector<double>(), std::vector<double>(std::size_t(n), 0))
+                    << value << " " << n;
+                const Tensor image = ops::full({1, 3, n, 2}, value, dtype, device);
+                for (const int groups : {1, 2})
+                    EXPECT_EQ(ops::group_norm(image, groups).to_vector<double>(),
+                              std::vector<double>(std::size_t(6 * n), 0))
+                        << value << " " << n;
+            }
 }
 
 // As PyTorch divides: times 1 / 9 the last digit would be another now and then.

@@ -6,6 +6,12 @@ namespace {
 TEST(Exactness, OfWholeNumbersSurvivesEveryCast) {
     expect_exact_casts({});
 }
+TEST(Exactness, OfWholeNumbersIsThatOfTwosComplement) {
+    expect_exact_whole_numbers({});
+}
+TEST(Exactness, OfConstantRowsIsNormalisedToZero) {
+    expect_constant_rows_to_become_zero({});
+}
 TEST(Exactness, OfAveragesIsThatOfADivision) {
     expect_divided_averages({});
 }

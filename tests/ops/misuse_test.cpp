@@ -97,6 +97,7 @@ TEST(Misuse, OfLosses) {
     EXPECT_ERROR(cross_entropy(x, ids({0, -1})), Error, "index -1");
     EXPECT_NO_THROW(cross_entropy(x, ids({0, 255}), {Reduction::mean, 255}));
     EXPECT_ERROR(cross_entropy(x, ids({0, -100}), {Reduction::mean, 255}), Error, "index -100");
+    EXPECT_ERROR(squared_error(ids({0}), ids({1})), Error, "mse: needs a floating operand");
     EXPECT_ERROR(cross_entropy(x, ids({0})), Error, "target [1] for an input [2, 3]; it must be [2]");
     EXPECT_ERROR(cross_entropy(x, ones({2})), Error, "i64");
     EXPECT_ERROR(cross_entropy(x, ids({0, 1}), {Reduction::mean, -100, 2}), UsageError, "smoothing");

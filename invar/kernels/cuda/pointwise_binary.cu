@@ -37,6 +37,14 @@ struct Where {
     }
 };
 
+struct WholeResult {
+    static constexpr int kIn = 2, kOut = 1;
+    BinaryOp op;
+    __device__ void operator()(const std::int64_t* in, std::int64_t* out) const {
+        out[0] = whole_result(op, in[0], in[1]);
+    }
+};
+
 struct AddInto {
     static constexpr int kIn = 2, kOut = 1;
     template <class C>
@@ -83,6 +91,10 @@ void launch_add_low(const View& x, const View& y, cudaStream_t stream) {
 }  // namespace
 
 void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s, cudaStream_t stream) {
+    if (!is_floating(y.dtype)) {
+        if (y.numel() > 0) launch_general<std::int64_t>(WholeResult{op}, {&a, &b, &y}, stream);
+        return;
+    }
     const bool wide = needs_double(a.dtype) || needs_double(b.dtype);
     switch (op) {
 #define INVAR_CASE(Name) \

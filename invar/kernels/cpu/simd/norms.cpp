@@ -188,7 +188,8 @@ void layer_forward(const View& x, const View& gamma, const View& beta, const Vie
     parallel_for(rows, rows * n, [&](std::int64_t row) {
         C* buffer = scratch.mine();
         const C* v = read(x, row * n, n, buffer);
-        const double center = lane_sum<C>(n, [v](std::int64_t i) { return v[i]; }) / double(n);
+        // In double: of a row far from zero the mean would lose the digits that its deviations are made of.
+        const double center = lane_sum<double>(n, [v](std::int64_t i) { return double(v[i]); }) / double(n);
         const C m = C(center);
         const double spread = lane_sum<C>(n, [v, m](std::int64_t i) { return (v[i] - m) * (v[i] - m); }) / double(n);
         const double inverse = 1.0 / std::sqrt(variance_in<C>(spread) + eps);

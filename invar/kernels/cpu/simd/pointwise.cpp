@@ -87,6 +87,9 @@ void CpuKernels::unary_backward(UnaryOp op, const View& gy, const View& saved, c
 }
 
 void CpuKernels::binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s) {
+    if (!is_floating(y.dtype))
+        return run_binary<std::int64_t>(a, b, y,
+                                        [op](std::int64_t u, std::int64_t v) { return whole_result(op, u, v); });
     with_compute_type(needs_double(a.dtype) || needs_double(b.dtype), [&](auto zero) {
         using C = decltype(zero);
         switch (op) {
