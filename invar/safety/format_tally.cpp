@@ -30,9 +30,13 @@ decltype(auto) with_format(Dtype format, F&& f) {
     }
 }
 
+}  // namespace
+
 double rounded(double value, Dtype format) {
     return with_format(format, [&](auto tag) { return double(typename decltype(tag)::type(value)); });
 }
+
+namespace {
 
 void tally_one(double value, std::span<const Dtype> formats, Tally& tally) {
     ++tally.values;

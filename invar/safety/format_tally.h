@@ -35,6 +35,9 @@ struct Tally {
     void add(const Tally& other);
 };
 
+// The nearest value of a small format, rounded once; not finite where it overflows.
+double rounded(double value, Dtype format);
+
 // Adds `count` values of a floating dtype at `data`; `tally` must have one entry a format.
 void tally_values(Dtype dtype, const void* data, std::size_t count, std::span<const Dtype> formats, Tally& tally);
 // The same without SIMD, one value at a time through double: what the other is checked against.

@@ -188,9 +188,11 @@ Fate fate_of(const Tally& tally, std::size_t format, Dtype dtype) {
     fate.vanish = double(f.vanish) / n;
     fate.mean_error = f.kept > 0 ? f.error_sum / double(f.kept) : 0.0;
     fate.max_error = f.max_error;
-    fate.head_room = int(std::floor(std::log2(info.max) - std::log2(tally.largest) + 1e-12));
 
     const int least = std::ilogb(info.smallest_normal), most = std::ilogb(info.max);
+    // What is a little above the largest value is rounded down to it, and has not overflowed.
+    fate.head_room = most - std::ilogb(tally.largest);
+    if (!std::isfinite(rounded(std::ldexp(tally.largest, fate.head_room), dtype))) --fate.head_room;
     double bits = 0.0;
     for (std::size_t i = 0; i < tally.exponents.size(); ++i) {
         const int exponent = int(i) - 127, digits = info.mantissa_bits + 1;

@@ -167,6 +167,20 @@ TEST(FateOf, NamesTheScaleThatSaves) {
     EXPECT_EQ(fine.scale, 0);
     EXPECT_EQ(fine.bits, 11.0);
     EXPECT_EQ(fine.head_room, 15);
+    // Above the largest of the format, and rounded down to it: no overflow, and so no head room below zero.
+    const auto bf16_room = [](double value) {
+        Tally tally(1);
+        tally_values(Dtype::f64, &value, 1, std::vector<Dtype>{Dtype::bf16}, tally);
+        const Fate fate = fate_of(tally, 0, Dtype::bf16);
+        EXPECT_EQ(fate.overflow > 0, fate.head_room < 0) << value;
+        return fate.head_room;
+    };
+    EXPECT_EQ(bf16_room(0x1p128 * (1 - 0x1p-25) * (1 - 0x1p-9)), 0);
+    EXPECT_EQ(bf16_room(0x1p128 * (1 - 0x1p-9)), -1);  // half way to 2^128: rounded up, away
+    EXPECT_EQ(bf16_room(0x1p128 * (1 - 0x1p-8)), 0);
+    EXPECT_EQ(bf16_room(0x1p100 * (1 - 0x1p-9)), 27);
+    EXPECT_EQ(bf16_room(1e300), -869);
+    EXPECT_EQ(bf16_room(5e-324), 1201);
     // Both at once: the largest value allows no scale that would save the smallest.
     const Fate wide = fate_of(tally_of({60000.f, 1e-9f}, {Dtype::f16}), 0, Dtype::f16);
     EXPECT_EQ(wide.scale, 0);
