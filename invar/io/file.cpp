@@ -227,6 +227,17 @@ void AppendFile::line(std::string_view text) {
     std::string whole;
     whole.reserve(text.size() + 1);
     whole.append(text).push_back('\n');
+    // Where somebody has cut the file in the middle of a line, the half that is left would spoil this one.
+    char last = '\n';
+    if (const std::uint64_t now = size(); now > 0) file_.read_at(now - 1, &last, 1);
+    if (last != '\n') {
+        notice_loss();
+        const std::uint64_t kept = content().rfind('\n') + 1;  // npos + 1 is 0
+        lost_ += end_ - kept;
+        const std::string waiting = std::exchange(waiting_, {});
+        truncate(kept);
+        waiting_ = waiting;
+    }
     append(whole);
 }
 

@@ -32,13 +32,19 @@ std::string run_config_text(const Config& config) {
     return to_yaml(config).append(kComplete);
 }
 
+std::string run_config_damage(const fs::path& folder) {
+    const fs::path file = RunFolder::config_of(folder);
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) return "is missing";
+    return fs::is_regular_file(file, ignored) ? damage_of(read_file(file)) : "is not an ordinary file";
+}
+
 RunConfig read_run_config(const fs::path& folder) {
     const fs::path file = RunFolder::config_of(folder);
     std::error_code ignored;
-    const bool exists = fs::exists(file, ignored), readable = fs::is_regular_file(file, ignored);
-    std::string yaml = readable ? read_file(file) : "";
-    const std::string damage = readable ? damage_of(yaml) : exists ? "is not an ordinary file" : "is missing";
-    if (damage.empty()) return {std::move(yaml), ""};
+    const bool exists = fs::exists(file, ignored);
+    const std::string damage = run_config_damage(folder);
+    if (damage.empty()) return {read_file(file), ""};
 
     const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(folder), 1).latest();
     latest.check_usable(folder);

@@ -153,10 +153,12 @@ bool RunFolder::follow() {
 void RunFolder::keep_files() {
     constexpr std::string_view kAgain = "{} was deleted while its run was writing; it is there again";
     if (lock_.renew(path_)) notes_.push_back(fmt::format(kAgain, (path_ / FolderLock::kFile).string()));
-    std::error_code ignored;
-    if (!fs::exists(config_of(path_), ignored)) {
-        write_file_atomically(config_of(path_), config_text_);
-        notes_.push_back(fmt::format(kAgain, config_of(path_).string()));
+    const std::string file = config_of(path_).string();
+    if (const std::string damage = run_config_damage(path_); !damage.empty()) {
+        write_file_atomically(file, config_text_);
+        notes_.push_back(damage == "is missing"
+                             ? fmt::format(kAgain, file)
+                             : fmt::format("{} {}, though its run had written it; it is whole again", file, damage));
     }
     keep_file(metrics_->file());
     if (events_) keep_file(events_->file());
@@ -167,12 +169,18 @@ void RunFolder::keep_file(AppendFile& file) {
     if (const std::uint64_t lost = file.take_lost(); lost > 0)
         notes_.push_back(
             fmt::format("{} was cut while its run was writing into it; {} bytes of it are lost", path.string(), lost));
-    const NamedNow now = file.named_in(lock_.folder());
+    NamedNow now = file.named_in(lock_.folder());
     if (now == NamedNow::nothing) {
-        file.write_anew(path);
-        notes_.push_back(fmt::format("{} was deleted while its run was writing into it; it is there again, and whole",
-                                     path.string()));
-    } else if (now == NamedNow::another_file) {
+        try {
+            file.write_anew(path);
+            notes_.push_back(fmt::format(
+                "{} was deleted while its run was writing into it; it is there again, and whole", path.string()));
+        } catch (const IoError&) {
+            now = file.named_in(lock_.folder());  // something has come into its place just then
+            if (now != NamedNow::another_file) throw;
+        }
+    }
+    if (now == NamedNow::another_file) {
         const fs::path copy = free_name(path, ".kept");
         write_file_atomically(copy, file.content());
         fail<IoError>(

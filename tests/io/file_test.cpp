@@ -238,6 +238,21 @@ TEST(AppendFile, CountsWhatOthersHaveCutOff) {
     EXPECT_EQ(log.take_lost(), 0u) << "that was ourselves";
 }
 
+TEST(AppendFile, ALineAfterACutInTheMiddleOfOneStandsAlone) {
+    const Scratch scratch;
+    for (const bool asked : {false, true}) {
+        const std::filesystem::path path = scratch / (asked ? "asked" : "log");
+        AppendFile file(path);
+        file.line("one");
+        file.line("two");
+        std::filesystem::resize_file(path, 6);  // "one\ntw"
+        if (asked) EXPECT_EQ(file.take_lost(), 2u);
+        file.line("three");
+        EXPECT_EQ(read_file(path), "one\nthree\n");
+        EXPECT_EQ(file.take_lost(), asked ? 2u : 4u);
+    }
+}
+
 TEST(FreeName, IsOneThatNothingHas) {
     const Scratch scratch;
     EXPECT_EQ(free_name(scratch / "log", ".kept"), scratch / "log.kept");

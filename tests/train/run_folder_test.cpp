@@ -112,6 +112,40 @@ TEST(RunFolder, ThatIsDeletedUnderARunIsAnErrorAlsoWhereAnotherTookItsPlace) {
     }
 }
 
+TEST(RunFolder, AConfigurationThatIsEmptiedOrCutUnderARunIsWholeAgain) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    for (const std::uintmax_t bytes : {0, 200}) {
+        const fs::path run = scratch.path() / "run";
+        fs::remove_all(run);
+        Meddler meddler(12, [&] { fs::resize_file(run / "config.yaml", bytes); });
+        EXPECT_EQ(train(config, meddler).status, "finished");
+        EXPECT_EQ(parse_config(read_run_config(run).yaml, "again"), config);
+        EXPECT_EQ(read_run_config(run).note, "");
+        ASSERT_EQ(meddler.notes.size(), 1u);
+        EXPECT_NE(meddler.notes[0].find("it is whole again"), std::string::npos) << meddler.notes[0];
+    }
+}
+
+// Between the look at its name and the new file something else may take the name.
+TEST(RunFolder, ALogReplacedByAFolderIsKeptBesideIt) {
+    const ScratchFolder scratch;
+    const fs::path run = scratch.path() / "run", file = run / "metrics.jsonl";
+    for (const bool late : {false, true}) {
+        fs::remove_all(run);
+        Meddler meddler(12, [&] {
+            fs::remove(file);
+            if (!late) fs::create_directory(file);
+        });
+        const IoWatch watch([&](FileAct, const fs::path& path) {
+            const bool of_log = path.filename().string().find("metrics.jsonl") != std::string::npos;
+            if (late && of_log && !fs::exists(file)) fs::create_directory(file);
+        });
+        EXPECT_ERROR(train(small_config(scratch.path()), meddler), IoError, "metrics.jsonl.kept");
+        EXPECT_TRUE(fs::exists(run / "metrics.jsonl.kept")) << late;
+    }
+}
+
 TEST(RunFolder, FilesThatAreDeletedUnderARunAreThereAgainAtTheNextCheckpoint) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
