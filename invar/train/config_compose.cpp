@@ -78,7 +78,9 @@ class Composer {
                 check<UsageError>(!self_done, "{}: _self_ is listed twice", entry.origin);
                 add_own(root, group, file);
                 self_done = true;
-            } else if (!entry.name.empty() && !(entry.group != group && decided.contains(entry.group))) {
+            } else if (entry.group != group && decided.contains(entry.group)) {
+                if (!entry.name.empty()) not_taken_.insert(entry.group);
+            } else if (!entry.name.empty()) {
                 add_file(find(entry.group, entry.name, entry.origin), entry.group, below, depth + 1);
             }
         }
@@ -101,6 +103,9 @@ class Composer {
         }
         refuse(group, bare, choices, origin);
     }
+
+    // Groups of which some file has chosen one that was not taken, since they were decided above it.
+    const std::set<std::string>& not_taken() const { return not_taken_; }
 
     Config build() const {
         Config config;
@@ -142,12 +147,14 @@ class Composer {
 
     ConfigSources sources_;
     std::vector<Setting> settings_;
+    std::set<std::string> not_taken_;
 };
 
 // What the command line asks for: files of groups, and single values.
 struct CommandLine {
     std::vector<std::pair<std::string, std::string>> picks;  // one a group; "" for no file of it
     std::vector<Setting> settings;
+    std::vector<std::string> taken_back;  // groups whose choice some file must have made
 };
 
 YamlNode parse_argument_value(const std::string& text, const std::string& argument) {
@@ -179,11 +186,14 @@ CommandLine parse_command_line(const std::vector<std::string>& overrides) {
         const YamlNode value = deletes ? YamlNode{} : parse_argument_value(argument.substr(equals + 1), argument);
         const bool is_group = std::find(groups.begin(), groups.end(), key) != groups.end();
         if (is_group && (value.kind == YamlNode::Kind::scalar || value.kind == YamlNode::Kind::null)) {
+            const auto same = [&](const auto& pick) { return pick.first == key && !pick.second.empty(); };
+            if (deletes && std::ranges::none_of(result.picks, same)) result.taken_back.push_back(key);
             std::erase_if(result.picks, [&](const auto& pick) { return pick.first == key; });
             result.picks.emplace_back(key, value.text);
             continue;
         }
-        const std::vector<Setting> settings = flatten(value, key, "", kCommandLine);
+        std::vector<Setting> settings = flatten(value, key, "", kCommandLine);
+        for (Setting& setting : settings) setting.takes_back = deletes;
         result.settings.insert(result.settings.end(), settings.begin(), settings.end());
     }
     return result;
@@ -239,6 +249,10 @@ Config load_config(const std::string& config_or_experiment, const std::vector<st
         others.erase(group);
         composer.add_file(composer.find(group, name, kCommandLine), group, others);
     }
+    for (const std::string& group : command_line.taken_back)
+        check<UsageError>(composer.not_taken().contains(group),
+                          "{}: '~{}' takes back nothing: no file chooses one of the group {}; leave it out",
+                          kCommandLine, group, group);
     composer.add(command_line.settings);
     return composer.build();
 }

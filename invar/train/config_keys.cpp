@@ -98,7 +98,8 @@ Target find_bare(const std::string& key, const std::string& origin) {
         const auto found = std::find(leaves.begin(), leaves.end(), leaf);
         if (found != leaves.end()) meant = config_fields()[static_cast<std::size_t>(found - leaves.begin())].key;
     }
-    if (meant.empty()) fail<UsageError>("{}: unknown key '{}'; invar train --print-config shows every key", origin, key);
+    if (meant.empty())
+        fail<UsageError>("{}: unknown key '{}'; invar train --print-config shows every key", origin, key);
     fail<UsageError>("{}: unknown key '{}' (did you mean '{}'?)", origin, key, meant);
 }
 
@@ -159,12 +160,15 @@ std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, co
 
 void apply(const std::vector<Setting>& settings, Config& config, Origins& origins) {
     for (const Setting& setting : settings) {
+        const bool null = setting.value.kind == YamlNode::Kind::null, whole = setting.entry.empty();
+        check<UsageError>(!setting.takes_back || !whole || origins.contains(setting.key),
+                          "{}: '~{}' takes back nothing: no file and no word before it sets {}; leave it out",
+                          setting.origin, setting.key, setting.key);
         lookup(setting.key)->set(config, setting);
-        if (setting.value.kind == YamlNode::Kind::null) {
-            origins.erase(setting.key);
-        } else {
+        if (!null)
             origins[setting.key] = setting.origin;
-        }
+        else if (whole)
+            origins.erase(setting.key);
     }
 }
 

@@ -36,6 +36,14 @@ std::string shown(const YamlNode& value) {
     fail<UsageError>("{}: must be {}{}{}", setting.str(), type, rule.allowed.empty() ? "" : ", ", rule.allowed);
 }
 
+// An entry without a value takes one back that a file or a word before it has set. YAML reads {0:bf16} as one too.
+void check_entry_exists(const Setting& setting, bool exists) {
+    check<UsageError>(exists,
+                      "{}: has no value, and there is no such entry to take back; to set one, write a space after the "
+                      "colon, as in {{fc1: bf16-mixed}}",
+                      setting.str());
+}
+
 template <class T>
 std::optional<T> parse_number(std::string_view text) {
     if (text.starts_with('+')) text.remove_prefix(1);
@@ -182,7 +190,8 @@ void read_value(const Setting& setting, const Rule& rule, PrecisionOverrides& ou
     const auto same = [&](const auto& pair) { return pair.first == setting.entry; };
     const auto found = std::find_if(out.begin(), out.end(), same);
     if (setting.value.kind == YamlNode::Kind::null) {
-        if (found != out.end()) out.erase(found);
+        check_entry_exists(setting, found != out.end());
+        out.erase(found);
         return;
     }
     const std::string precision = text_from(setting, rule, setting.value);
@@ -201,8 +210,8 @@ void read_value(const Setting& setting, const Rule& rule, PrecisionSchedule& out
                       "{}: must be a map from a step, such as 500, or an epoch, such as 1e, to a precision",
                       setting.str());
     const auto same = [&](const PrecisionChange& change) { return change.at == *at && change.is_epoch == is_epoch; };
-    std::erase_if(out, same);
-    if (setting.value.kind == YamlNode::Kind::null) return;
+    const bool existed = std::erase_if(out, same) > 0;
+    if (setting.value.kind == YamlNode::Kind::null) return check_entry_exists(setting, existed);
     out.push_back({is_epoch, *at, text_from(setting, rule, setting.value)});
 }
 

@@ -12,10 +12,11 @@ namespace invar {
 
 // A value on its way to a member: what, for which key, and where it was written.
 struct Setting {
-    std::string key;     // the full key of the field
-    std::string entry;   // of a map: which entry of it
-    YamlNode value;      // null (back to the default), a scalar or a list
-    std::string origin;  // "configs/trainer/fp16_safe.yaml:3" or "command line"
+    std::string key;          // the full key of the field
+    std::string entry;        // of a map: which entry of it
+    YamlNode value;           // null (back to the default), a scalar or a list
+    std::string origin;       // "configs/trainer/fp16_safe.yaml:3" or "command line"
+    bool takes_back = false;  // ~key: an error where there is nothing to take back
 
     // "trainer.max_epochs = 0 (command line)", for errors.
     std::string str() const;

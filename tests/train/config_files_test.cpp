@@ -5,7 +5,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "invar/core/error.h"
 #include "invar/train/unreached.h"
+#include "tests/core/expect_error.h"
 #include "tests/train/scratch_run.h"
 
 namespace invar {
@@ -111,6 +113,32 @@ TEST(Unreached, NeedsNoWordForTheShippedSchedulesInAShortRun) {
         const Config shipped = load_config("", {std::string("scheduler=") + name}, kShipped);
         EXPECT_TRUE(notes_for(5, [&](Config& c) { c.scheduler = shipped.scheduler; }).empty()) << name;
     }
+}
+
+TEST(ConfigFiles, ATildeThatTakesBackNothingIsAnError) {
+    const ScratchFolder folder;
+    for (const char* group : {"scheduler", "experiment"}) std::filesystem::create_directories(folder.path() / group);
+    std::ofstream(folder.path() / "scheduler/fast.yaml") << "warmup_steps: 7\n";
+    std::ofstream(folder.path() / "experiment/mine.yaml")
+        << "defaults: [{scheduler: fast}]\ntrainer: {max_epochs: 9, precision_overrides: {a: bf16}}\n";
+    const auto load = [&](const std::vector<std::string>& words) { load_config("mine", words, {{folder.path()}}); };
+    load({"~trainer.max_epochs", "~trainer.precision_overrides", "~scheduler"});
+    load({"scheduler=fast", "~scheduler"});
+    load({"trainer.max_steps=3", "~trainer.max_steps"});
+    load({"~trainer.precision_overrides.a", "~trainer.precision_overrides"});
+    for (const char* word : {"trainer.max_steps", "optimizer", "experiment", "trainer", "trainer.precision_schedule"})
+        EXPECT_ERROR(load({std::string("~") + word}), UsageError, std::string("'~") + word + "' takes back nothing");
+    EXPECT_ERROR(load({"~trainer.max_epochs", "~trainer.max_epochs"}), UsageError, "takes back nothing");
+    EXPECT_ERROR(load({"~trainer.precision_overrides.9"}), UsageError, "there is no such entry to take back");
+    EXPECT_ERROR(load({"~trainer.precision_schedule.9"}), UsageError, "there is no such entry to take back");
+}
+
+TEST(ConfigFiles, AnEntryOfAMapWithoutAValueIsAnErrorWhereThereIsNoneToTakeBack) {
+    const auto load = [&](const std::string& word) { load_config("", {word}, {}); };
+    EXPECT_ERROR(load("trainer.precision_overrides={0:bf16}"), UsageError, "write a space after the colon");
+    EXPECT_ERROR(load("trainer.precision_overrides={fc1: }"), UsageError, "trainer.precision_overrides.fc1 = null");
+    EXPECT_ERROR(load("trainer.precision_schedule={4: }"), UsageError, "trainer.precision_schedule.4 = null");
+    EXPECT_ERROR(parse_config("trainer: {precision_overrides: {fc1: null}}", "a.yaml"), UsageError, "a.yaml:1");
 }
 
 }  // namespace
