@@ -144,6 +144,7 @@ Level Precision::parse_level(std::string_view text) {
 
 Precision Precision::with_level(Level wanted) const {
     const bool all_low = wanted == Level::O3;
+    if (wanted == Level::O0 && kind != Kind::tf32) return {};  // nothing is cast: that is FP32, and called so
     switch (kind) {
         case Kind::fp32:
         case Kind::tf32:

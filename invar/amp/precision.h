@@ -31,7 +31,7 @@ struct Precision {
     // The six canonical names.
     static std::span<const std::string> names();
 
-    // The same formats at another level. O0 keeps scaler and step as they are but casts nothing, for debugging; O3
+    // The same formats at another level. O0 casts nothing, so that 16 bits at it are FP32, in name and deed; O3
     // of a mixed kind is the `true` kind, and a lower level of a `true` kind the mixed one. FP32 and TF32 have one
     // level.
     Precision with_level(Level level) const;
@@ -40,8 +40,8 @@ struct Precision {
     Dtype compute_dtype() const;  // what low-precision ops run in; f32 at O0
     bool mixed() const;           // FP32 weights beside low-precision compute
     bool autocasts() const { return mixed() && level != Level::O0; }
-    bool needs_scaler() const { return kind == Kind::fp16_mixed; }  // at O0 too: the scaler is what is being debugged
-    bool has_masters() const { return autocasts(); }                // FP32 masters beside low-precision shadows
+    bool needs_scaler() const { return kind == Kind::fp16_mixed; }
+    bool has_masters() const { return autocasts(); }  // FP32 masters beside low-precision shadows
 
     // Throws UsageError when the device lacks this precision, saying what to use instead.
     void require(Device device) const;

@@ -128,6 +128,8 @@ void check_runs(const std::vector<FoundArm>& arms, bool any_length, std::vector<
             if (const std::string why = why_one_run(*all[j], *all[i]); !why.empty())
                 fail<UsageError>("{}: that is one run, which counts once; leave one of them out", why);
         if (!all[i]->log.note.empty()) warnings.push_back(all[i]->log.note);
+        if (const std::string& few = all[i]->hardly_in_last; !few.empty())
+            warnings.push_back(fmt::format("{}: {}", all[i]->log.source, few));
         if (all[i]->unfinished.empty()) continue;
         const std::string why = fmt::format("{} is no whole run: {}", all[i]->log.source, all[i]->unfinished);
         check<UsageError>(any_length, "{}; finish it, or judge it as it is with --any-length", why);

@@ -1,5 +1,5 @@
 // `invar train`: a run from the command line, with its start-up lines, progress, summary and way to go on.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <memory>
@@ -9,6 +9,7 @@
 #include "invar/cli/progress.h"
 #include "invar/cli/signals.h"
 #include "invar/cli/start_up.h"
+#include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/report/text.h"
@@ -95,12 +96,33 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     }
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
     if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
-    if (trained) table.row({"speed", human_rate(summary.samples_per_s) + " samples/s"});
+    if (trained) {
+        const std::string left_out =
+            summary.unrated_steps > 0 ? fmt::format(", without the first {} steps", summary.unrated_steps) : "";
+        table.row({"speed", human_rate(summary.samples_per_s) + " samples/s" + left_out});
+    }
+    if (const std::string why = disturbance_of(summary.waited_share, "this run"); trained && !why.empty())
+        table.row({"disturbed", why});
     table.row({"peak memory", human_bytes(double(summary.memory.peak_total))});
     for (int i = 0; i < kPurposes; ++i)
         if (const std::int64_t bytes = summary.memory.peak[std::size_t(i)]; bytes > 0)
             table.row({fmt::format("  {}", name_of(Purpose(i))), human_bytes(double(bytes))});
     return table.text("  ");
+}
+
+// A run that was finished and has no step left: what was asked for beside that was not done.
+void tell_nothing_left(const RunSummary& summary, const char* bound, bool quiet) {
+    const std::string folder = summary.folder.lexically_normal().string();
+    const std::string text = fmt::format(
+        "nothing left to train; the run stays as it is (a larger trainer.{} goes on){}", bound,
+        summary.not_applied.empty() ? "" : fmt::format("; not applied: {}", fmt::join(summary.not_applied, ", ")));
+    if (quiet) {
+        warn("note: " + text);
+        say(folder);
+        return;
+    }
+    say(text);
+    say(fmt::format("run folder: {}", folder));
 }
 
 // Whatever stops a run after its start is a failure of the run (1) and no longer trouble with what was asked.
@@ -127,8 +149,9 @@ int train(TrainArguments& arguments, int& exit_code) {
     if (arguments.debug && !quiet) say(to_yaml(config));
     const StopOnSignal signals;
     Trainer trainer(config, arguments.resume.empty() ? std::optional<fs::path>{} : fs::path(arguments.resume));
-    if (!quiet && !warning.empty()) warn("warning: " + warning);
-    if (!quiet) {
+    const bool starts = !trainer.nothing_left();
+    if (starts && !quiet && !warning.empty()) warn("warning: " + warning);
+    if (starts && !quiet) {
         say(amp_lines(trainer.setup()));
         say(run_lines(trainer.setup(), config));
     }
@@ -138,7 +161,9 @@ int train(TrainArguments& arguments, int& exit_code) {
     progress.finish();
     const bool finished = summary.status == "finished";
     const std::string folder = summary.folder.lexically_normal().string();
-    if (quiet) {
+    if (summary.nothing_left) {
+        tell_nothing_left(summary, ended_by(trainer, config), quiet);
+    } else if (quiet) {
         say(folder);
         if (output_error() != 0)
             warn(fmt::format("warning: standard output is lost ({}); the run folder is {}", output_error_text(),

@@ -19,6 +19,7 @@
 #include "invar/safety/diagnose.h"
 #include "invar/safety/inspect.h"
 #include "invar/train/bench.h"
+#include "invar/train/low_precision.h"
 
 namespace invar {
 
@@ -94,6 +95,8 @@ int tune_command(const TuneArguments& a) {
     for (const Dtype format : a.as.empty() ? std::vector<Dtype>() : parse_formats(a.as))
         check<UsageError>(is_sixteen_bit(format), "--as {}: gradients can be compared in fp16 and bf16 only", a.as);
     const DiagnoseOptions chosen = diagnose_options(config, a.as);
+    const std::string other = changed_by_level(given.trainer, chosen.candidate.name());
+    check<UsageError>(other.empty(), "tuning for {}: {}; leave trainer.amp_level out", chosen.candidate.name(), other);
     TuneOptions options;
     options.candidate = chosen.candidate;
     options.scale = chosen.scale;
@@ -114,7 +117,7 @@ int tune_command(const TuneArguments& a) {
                                                : std::vector<std::pair<std::string, BenchResult>>{};
     if (a.json) {
         JsonLine json, cost;
-        json.add("met", tuning.met).add("candidate", options.candidate.name()).add("overrides", tuning.overrides());
+        json.add("met", gains).add("candidate", options.candidate.name()).add("overrides", tuning.overrides());
         json.add("before", json_of(tuning.before)).add("after", json_of(tuning.after)).add("trials", tuning.trials);
         for (const auto& [name, r] : measured)
             cost.add(name, JsonLine().add("ms_per_step", r.ms_per_step).add("peak_bytes", r.memory.peak_total));

@@ -109,7 +109,8 @@ std::vector<std::filesystem::path> find_runs(const std::vector<std::string>& pat
 // A run's log with what lies beside it: summary.json becomes series of one value, and names precision and seed.
 struct FoundRun {
     RunLog log;
-    std::string precision;
+    std::string precision;       // all of them where it changed on the way: "32-true then bf16-mixed"
+    std::string hardly_in_last;  // a warning where the last of those had few of the steps
     std::optional<std::int64_t> seed;
     std::string not_finite;        // what the summary says of NaN, Inf or an early end; "" where all is well
     std::string unfinished;        // why it is not a whole run; "" where it is, or where nothing says so

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/kernels/devices.h"
 #include "invar/safety/concerns.h"
 #include "invar/safety/inspect.h"
 #include "invar/safety/lost_updates.h"
@@ -135,6 +136,7 @@ Diagnosis diagnose(Setup& setup, const DiagnoseOptions& options) {
 DiagnoseOptions diagnose_options(Config& config, const std::string& as) {
     DiagnoseOptions options;
     const Precision own = config.trainer.resolved_precision();
+    require_precisions(config.trainer, resolve_device(config.trainer.device));
     if (!as.empty()) {
         const std::vector<Dtype> formats = parse_formats(as);
         check<UsageError>(formats.size() == 1, "--as {}: one format at a time; for FP8 say e4m3 or e5m2", as);
@@ -150,7 +152,8 @@ DiagnoseOptions diagnose_options(Config& config, const std::string& as) {
     options.scale = config.scaler.enabled ? config.scaler.init_scale : 1.0;
     config.trainer.precision = kFullPrecision.name();
     config.trainer.amp_level = "auto";
-    config.trainer.grad_ckpt = false;  // the same numbers, and every op runs once
+    config.trainer.precision_schedule.clear();  // one that begins at step 0 would be the precision
+    config.trainer.grad_ckpt = false;           // the same numbers, and every op runs once
     return options;
 }
 

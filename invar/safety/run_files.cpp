@@ -132,6 +132,27 @@ std::optional<std::int64_t> seed_of_yaml(const fs::path& file) {
     return std::nullopt;
 }
 
+// Of a run that changed its precision every one is named, in order, and said where the last had few of the steps.
+void name_precisions(FoundRun& run, const nlohmann::json& summary) {
+    const auto found = summary.find("precision_by_step"), total = summary.find("steps");
+    if (found == summary.end() || !found->is_object() || total == summary.end() || !total->is_number()) return;
+    const double steps = total->get<double>();
+    std::map<double, std::string> by_step;
+    for (const auto& [step, name] : found->items())
+        if (double at = 0.0; parse_number(step, at) && at < steps && name.is_string()) by_step[at] = name;
+    std::vector<std::pair<double, std::string>> spans;
+    for (const auto& span : by_step)
+        if (spans.empty() || spans.back().second != span.second) spans.push_back(span);
+    if (spans.size() < 2) return;
+    run.precision = spans.front().second;
+    for (std::size_t i = 1; i < spans.size(); ++i) run.precision += " then " + spans[i].second;
+    constexpr double kFew = 0.25;
+    const double last = steps - spans.back().first;
+    if (last < kFew * steps)
+        run.hardly_in_last = fmt::format("only the last {:.0f} of its {:.0f} steps {} in {}", last, steps,
+                                         last == 1 ? "was" : "were", spans.back().second);
+}
+
 void add_summary(FoundRun& run, const fs::path& file) {
     std::error_code ignored;
     if (!fs::is_regular_file(file, ignored)) return;
@@ -148,6 +169,7 @@ void add_summary(FoundRun& run, const fs::path& file) {
     if (!value.is_object()) return;
     if (const auto found = value.find("precision"); found != value.end() && found->is_string())
         run.precision = found->get<std::string>();
+    name_precisions(run, value);
     // Its curve holds the steps that were logged.
     if (const auto found = value.find("max_grad_norm"); found != value.end() && found->is_number())
         run.max_grad_norm = found->get<double>();

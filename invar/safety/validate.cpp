@@ -27,26 +27,6 @@ std::int64_t logged_every(const TrainerConfig& trainer) {
     return trainer.log_every_n_steps == 0 ? kLogged : std::min(trainer.log_every_n_steps, kLogged);
 }
 
-// Why this candidate would be FP32 from its first step to its last, and agree perfectly with the baseline; "" where it
-// is not.
-std::string why_fp32(const Config& config) {
-    const TrainerConfig& trainer = config.trainer;
-    if (!computes_low(config)) {
-        if (trainer.amp_level == "O0") return "with trainer.amp_level=O0 nothing is cast";
-        if (trainer.precision_overrides.empty()) return "trainer.precision_schedule names no lower precision";
-        return "trainer.precision_overrides keeps every module with weights in FP32";
-    }
-    if (trainer.precision_schedule.empty()) return "";
-    const Setup setup(config);
-    const PrecisionPlan plan(trainer, setup.steps_per_epoch);
-    std::vector<std::int64_t> changes = {0};
-    for (const PrecisionChange& change : trainer.precision_schedule)
-        changes.push_back(change.is_epoch ? change.at * setup.steps_per_epoch : change.at);
-    for (const std::int64_t step : changes)
-        if (step < setup.total_steps && computes_low(*setup.model, plan.at(step))) return "";
-    return fmt::format("trainer.precision_schedule reaches no lower precision in {} steps", setup.total_steps);
-}
-
 // All mistakes that can be seen before the first run are found before the first run.
 void check_options(ValidateOptions& options) {
     check<UsageError>(options.metric.starts_with("val_"),
@@ -56,6 +36,7 @@ void check_options(ValidateOptions& options) {
     const std::int64_t validated = options.base.trainer.limit_val_batches.among(1);
     check<UsageError>(validated > 0, "trainer.limit_val_batches leaves nothing to validate on; leave it out");
     const Device device = resolve_device(options.base.trainer.device);
+    require_precisions(options.base.trainer, device);
     if (options.candidates.empty()) options.candidates = default_candidates(options.base);
     std::vector<std::string> names;
     for (const std::string& candidate : options.candidates) {
@@ -75,6 +56,8 @@ void check_options(ValidateOptions& options) {
         const std::string full = why_fp32(candidate_config(options.base, candidate));
         check<UsageError>(full.empty(), "--candidates {}: {}, so that FP32 would be held against itself", candidate,
                           full);
+        const std::string other = configured ? "" : changed_by_level(options.base.trainer, candidate);
+        check<UsageError>(other.empty(), "--candidates {}: {}; leave out one of the two", candidate, other);
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
     options.candidates = std::move(names);
@@ -150,6 +133,21 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
 
 }  // namespace
 
+std::string why_fp32(const Config& config) {
+    const TrainerConfig& trainer = config.trainer;
+    if (!computes_low(config)) {
+        if (trainer.amp_level == "O0") return "with trainer.amp_level=O0 nothing is cast";
+        if (trainer.precision_overrides.empty()) return "trainer.precision_schedule names no lower precision";
+        return "trainer.precision_overrides keeps every module with weights in FP32";
+    }
+    if (trainer.precision_schedule.empty()) return "";
+    const Setup setup(config);
+    const PrecisionPlan plan(trainer, setup.steps_per_epoch);
+    for (const std::int64_t step : plan.changes())
+        if (step < setup.total_steps && computes_low(*setup.model, plan.at(step))) return "";
+    return fmt::format("trainer.precision_schedule reaches no lower precision in {} steps", setup.total_steps);
+}
+
 bool is_of_its_own(const Config& base) {
     const TrainerConfig& trainer = base.trainer;
     return !trainer.precision_schedule.empty() ||
@@ -158,6 +156,7 @@ bool is_of_its_own(const Config& base) {
 
 std::vector<std::string> default_candidates(const Config& base) {
     if (is_of_its_own(base)) return {kConfigured};
+    if (base.trainer.amp_level == "O3") return {"16-true", "bf16-true"};  // what O3 makes of the mixed ones
     return {"16-mixed", "bf16-mixed"};
 }
 

@@ -25,6 +25,8 @@ inline constexpr const char* kConfigured = "configured";
 bool is_of_its_own(const Config& base);
 // That where it is so, else FP16 and BF16.
 std::vector<std::string> default_candidates(const Config& base);
+// Why a run would be FP32 from its first step to its last, and agree perfectly with the baseline; "" where it is not.
+std::string why_fp32(const Config& config);
 // What a run in one of the candidates is trained with.
 Config candidate_config(const Config& base, const std::string& candidate);
 

@@ -183,16 +183,14 @@ std::vector<std::string> validating_words(const Config& config) {
     std::vector<std::string> words;
     // A run may go without validation data; a validation may not.
     if (config.trainer.limit_val_batches.among(1) == 0) words.emplace_back("trainer.limit_val_batches=1.0");
-    words.insert(
-        words.end(),
-        {"--candidates", is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name()});
+    words.insert(words.end(),
+                 {"--candidates", is_of_its_own(config) ? kConfigured : config.trainer.resolved_precision().name()});
     return words;
 }
 
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
-    if (!computes_low(config)) return "";
-    const std::string precision =
-        is_of_its_own(config) ? kConfigured : Precision::parse(config.trainer.precision).name();
+    if (!why_fp32(config).empty()) return "";
+    const std::string precision = is_of_its_own(config) ? kConfigured : config.trainer.resolved_precision().name();
     const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);
     const std::optional<Remembered> known = recall(file, config);
     const std::string length =

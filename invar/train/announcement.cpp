@@ -48,8 +48,6 @@ std::string about_modules(const std::vector<std::pair<std::string, Precision>>& 
 
 std::string title(const Precision& precision, Dtype products) {
     if (precision.kind == Precision::Kind::tf32) return "TF32 (no mixed precision)";
-    if (precision.mixed() && !precision.autocasts())
-        return fmt::format("{} switched off (level O0): nothing is cast", precision.name());
     if (products == Dtype::f32) return "FP32 (no mixed precision)";
     return fmt::format("{} {} (level {})", format_name(products),
                        precision.mixed() ? "mixed precision" : "with weights of 16 bits", name_of(precision.level));
@@ -93,6 +91,14 @@ std::string about_scaler(const Precision& precision, const GradScaler& scaler) {
     return "no loss scale needed";
 }
 
+// What the schedule makes of it: "trainer.precision_schedule: 16-mixed from step 5 on"; "" where it changes nothing.
+std::string about_changes(const Setup& setup) {
+    std::vector<std::string> parts;
+    for (const Setup::Change& change : setup.changes)
+        parts.push_back(fmt::format("{} from step {} on", change.precision.name(), change.step + 1));
+    return parts.empty() ? "" : fmt::format("trainer.precision_schedule: {}", fmt::join(parts, ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> announce_precision(const Setup& setup) {
@@ -103,9 +109,14 @@ std::vector<std::string> announce_precision(const Setup& setup) {
     const std::string others = about_modules(modules, precision);
     const bool low = computes_low(*setup.model, precision);
     std::vector<std::string> lines = {title(precision, products)};
+    const std::string later = about_changes(setup);
+    if (!later.empty()) lines.front() += ", to begin with";
     if (precision.kind == Precision::Kind::fp32) {
+        if (!others.empty())
+            lines = {"FP32, with single modules of other precisions",
+                     "modules with a precision of their own: " + others};
+        if (!later.empty()) lines.push_back(later);
         if (others.empty()) return lines;
-        lines = {"FP32, with single modules of other precisions", "modules with a precision of their own: " + others};
         const auto half = [](const auto& each) { return each.second.compute_dtype() == Dtype::f16; };
         if (std::ranges::any_of(modules, half))
             lines.push_back("no loss scale: 32-true has none, and small FP16 gradients become zero");
@@ -117,6 +128,7 @@ std::vector<std::string> announce_precision(const Setup& setup) {
     else
         lines.push_back(about_operations(precision, policy, products));
     if (!others.empty() && low) lines.push_back("but for modules with a precision of their own: " + others);
+    if (!later.empty()) lines.push_back(later);
     lines.push_back(about_weights(setup.optimizer->store()));
     lines.push_back(about_scaler(precision, *setup.scaler));
     return lines;

@@ -11,6 +11,7 @@
 #include "invar/kernels/flops.h"
 #include "invar/ops/creation.h"
 #include "invar/train/graphed_step.h"
+#include "invar/train/low_precision.h"
 
 namespace invar {
 
@@ -98,6 +99,8 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     check<UsageError>(options.steps >= 1, "--steps {}: must be at least 1", options.steps);
     check<UsageError>(options.warmup >= 0, "--warmup {}: must be at least 0", options.warmup);
     check<UsageError>(!options.precisions.empty(), "--precisions is empty; name at least one, as in 32-true,16-mixed");
+    const Device device = resolve_device(options.base.trainer.device);
+    require_precisions(options.base.trainer, device);
     std::vector<Config> configs;
     std::vector<BenchResult> results;
     for (const std::string& precision : options.precisions) {
@@ -107,10 +110,12 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
                           "--precisions {}: names a level too; use {} with "
                           "trainer.amp_level={}",
                           precision, name, name_of(wanted.level));
+        const std::string other = changed_by_level(options.base.trainer, name);
+        check<UsageError>(other.empty(), "--precisions {}: {}; leave out one of the two", precision, other);
         const auto same = [&](const BenchResult& other) { return other.precision == name; };
         if (std::any_of(results.begin(), results.end(), same)) continue;
         configs.push_back(config_for(options.base, name));
-        configs.back().trainer.resolved_precision().require(resolve_device(options.base.trainer.device));
+        configs.back().trainer.resolved_precision().require(device);
         results.emplace_back().precision = name;
     }
     const std::size_t n = configs.size();
@@ -121,7 +126,6 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     };
 
     // What the device can do at best, whichever way it may choose; a Setup says again what it wants.
-    const Device device = resolve_device(options.base.trainer.device);
     set_threads(int(options.base.trainer.threads));
     kernels_for(device).configure({.benchmark = true, .deterministic = false});
     for (std::size_t i = 0; i < n; ++i)

@@ -1,5 +1,7 @@
 #include "invar/train/low_precision.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -31,6 +33,12 @@ std::vector<std::pair<std::string, Precision>> precision_by_module(Module& model
 
 bool computes_low(Module& model, const Precision& run) {
     return std::ranges::any_of(precision_by_module(model, run), [](const auto& each) { return is_low(each.second); });
+}
+
+std::string changed_by_level(const TrainerConfig& trainer, const std::string& precision) {
+    const std::string name = Precision::parse(precision).name(), trained = trainer.at_level(precision).name();
+    if (name == trained) return "";
+    return fmt::format("with trainer.amp_level={} it would train as {}", trainer.amp_level, trained);
 }
 
 bool computes_low(const Config& config) {

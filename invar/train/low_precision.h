@@ -23,4 +23,8 @@ bool computes_low(Module& model, const Precision& run);
 // Likewise for the model of a configuration, in any precision of its schedule.
 bool computes_low(const Config& config);
 
+// Why this precision would train as another one beside this trainer.amp_level: "with trainer.amp_level=O1 it would
+// train as 16-mixed". "" where it trains as itself.
+std::string changed_by_level(const TrainerConfig& trainer, const std::string& precision);
+
 }  // namespace invar

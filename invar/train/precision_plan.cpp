@@ -48,6 +48,13 @@ Precision PrecisionPlan::at(std::int64_t done) const {
     return held_ && safety_of(wanted.kind) < safety_of(held_->kind) ? *held_ : wanted;
 }
 
+std::vector<std::int64_t> PrecisionPlan::changes() const {
+    std::vector<std::int64_t> steps;
+    for (const Change& change : changes_)
+        if (steps.empty() || steps.back() != change.step) steps.push_back(change.step);
+    return steps;
+}
+
 void PrecisionPlan::hold_at(const std::string& precision) {
     held_ = rung(config_, precision);
 }

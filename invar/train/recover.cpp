@@ -93,7 +93,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
     scale_ = setup_.scaler->get_scale();
     summary_.recoveries = std::move(recoveries);
     if (!precisions.empty()) summary_.precisions = std::move(precisions);
-    if (const std::string now = setup_.precision.name(); summary_.precisions.back().precision != now) {
+    if (const std::string now = computed_precision(); summary_.precisions.back().precision != now) {
         if (summary_.precisions.back().step == progress_.step)
             summary_.precisions.pop_back();  // no step was taken in it
         summary_.precisions.push_back({progress_.step, now});

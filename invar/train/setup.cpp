@@ -4,6 +4,7 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
+#include "invar/train/precision_plan.h"
 #include "invar/train/weights.h"
 
 namespace invar {
@@ -132,6 +133,21 @@ std::unique_ptr<Module> make_initial_model(const Config& config) {
     return model;
 }
 
+void require_precisions(const TrainerConfig& trainer, Device device) {
+    const auto require = [&](const char* key, const std::string& entry, const std::string& name,
+                             const Precision& precision) {
+        try {
+            precision.require(device);
+        } catch (const UsageError& error) {
+            fail<UsageError>("trainer.{}.{} = {}: {}", key, entry, name, error.what());
+        }
+    };
+    for (const auto& [pattern, name] : trainer.precision_overrides)
+        require("precision_overrides", pattern, name, Precision::parse(name));
+    for (const PrecisionChange& change : trainer.precision_schedule)
+        require("precision_schedule", change.key(), change.precision, trainer.at_level(change.precision));
+}
+
 Setup::Setup(const Config& config)
     : precision(config.trainer.resolved_precision()),
       device(resolve_device(config.trainer.device)),
@@ -141,6 +157,7 @@ Setup::Setup(const Config& config)
       scaling(config.scaler),
       accumulate(config.trainer.accumulate_grad_batches) {
     precision.require(device);
+    require_precisions(config.trainer, device);
     set_threads(int(config.trainer.threads));
     kernels_for(device).configure({config.trainer.benchmark, config.trainer.deterministic});
     train_data = make_loader(config, Split::train, device);
@@ -155,6 +172,10 @@ Setup::Setup(const Config& config)
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
     total_steps = steps_per_epoch * config.trainer.max_epochs;
     if (config.trainer.max_steps >= 0) total_steps = std::min(total_steps, config.trainer.max_steps);
+    const PrecisionPlan plan(config.trainer, steps_per_epoch);
+    for (const std::int64_t step : plan.changes())
+        if (step > 0 && step < total_steps && plan.at(step) != plan.at(step - 1))
+            changes.push_back({step, plan.at(step)});
     optimizer->set_schedule(schedule_spec(config.scheduler, config.optimizer.lr, total_steps));
 }
 

@@ -16,6 +16,10 @@ ModelOptions model_options(const Config& config);
 // The model with its initial weights: drawn by the seed, or read from init_from.
 std::unique_ptr<Module> make_initial_model(const Config& config);
 
+// Throws UsageError where the device lacks the precision of a module (trainer.precision_overrides) or of a later step
+// (trainer.precision_schedule), naming the entry. Asked before anything is trained.
+void require_precisions(const TrainerConfig& trainer, Device device);
+
 // "fc1.weight" -> "fc1"; "" is the model itself.
 std::string module_of(const std::string& parameter);
 
@@ -40,7 +44,12 @@ struct Setup {
     ClipSpec clip;
     LossConfig loss;
     ScalerConfig scaling;
-    int overrides_changed = 0;  // times, since it was made
+    struct Change {
+        std::int64_t step;  // counted from 0
+        Precision precision;
+    };
+    std::vector<Change> changes;  // that trainer.precision_schedule makes after the first step
+    int overrides_changed = 0;    // times, since it was made
     std::int64_t accumulate = 1;
     std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
     std::int64_t total_steps = 0;

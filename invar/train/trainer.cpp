@@ -4,6 +4,9 @@
 #include <limits>
 
 #include "invar/core/error.h"
+#include "invar/train/config_table.h"
+#include "invar/train/low_precision.h"
+#include "invar/train/run_config.h"
 #include "invar/train/step.h"
 #include "invar/train/unreached.h"
 
@@ -26,6 +29,13 @@ void write_into(RunFolder& folder, const Write& write) {
             if (!folder.follow()) throw;
         }
     }
+}
+
+// What summary.json says; no object where it says nothing.
+nlohmann::json read_summary(const fs::path& file) {
+    std::error_code ignored;
+    const bool readable = fs::is_regular_file(file, ignored);
+    return nlohmann::json::parse(readable ? read_file(file) : "", nullptr, false);
 }
 
 constexpr std::int64_t kWarmUps = 5;  // steps that the rate is measured without, where there are more
@@ -73,7 +83,7 @@ Trainer::Trainer(Config config, std::optional<fs::path> resume)
       monitor_(config_.monitor, setup_),
       stability_(config_.stability),
       plan_(config_.trainer, setup_.steps_per_epoch) {
-    summary_.precisions = {{0, setup_.precision.name()}};
+    summary_.precisions = {{0, computed_precision()}};
     if (resume) resume_from(*resume);
     scale_ = setup_.scaler->get_scale();
 }
@@ -91,19 +101,59 @@ void Trainer::resume_from(const fs::path& folder) {
             fail("{}: {}", latest.path.string(), error.what());
         }
         saved_at_ = progress_.step;
-        notes_.push_back(fmt::format("resuming at step {} from {}", progress_.step, latest.path.string()));
     } else {
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
-    read_totals(RunFolder::summary_of(folder));
+    const fs::path file = RunFolder::summary_of(folder);
+    const nlohmann::json before = read_summary(file);
+    const bool finished = progress_.step >= setup_.total_steps && before.is_object() &&
+                          before.value("status", nlohmann::json()) == "finished";
+    if (latest && !finished)
+        notes_.push_back(fmt::format("resuming at step {} from {}", progress_.step, latest.path.string()));
+    read_totals(file, before);
+    if (finished) return leave_finished(folder, before);
     folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, progress_.step, logged_steps_));
     for (std::string& note : folder_->take_notes()) notes_.push_back(std::move(note));
     for (const Recovery& recovery : summary_.recoveries)
         if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
 }
 
+// Nothing is going to be done under the settings of now, so that nothing in the folder may tell of them. A
+// configuration that was damaged is written again as the run had it.
+void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& before) {
+    const RunConfig found = read_run_config(folder);
+    const Config was = parse_config(found.yaml, RunFolder::config_of(folder).string());
+    for (const Field& field : config_fields())
+        if (const std::string wanted = field.print(config_); wanted != field.print(was))
+            summary_.not_applied.push_back(fmt::format("{}={}", field.key, wanted));
+    if (!found.note.empty()) write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
+    summary_.nothing_left = true;
+    summary_.folder = folder;
+    summary_.status = "finished";
+    summary_.steps = progress_.step;
+    summary_.epochs = progress_.epoch;
+    summary_.skipped = setup_.optimizer->state().skipped;
+    std::erase_if(summary_.precisions,
+                  [&](const PrecisionSpan& span) { return span.step > 0 && span.step >= progress_.step; });
+    summary_.precision = summary_.precisions.back().precision;
+    summary_.validated = before.contains("val_loss") && before.contains("val_accuracy");
+    if (summary_.validated) {
+        summary_.val_loss = number_of(before.at("val_loss"));
+        summary_.val_accuracy = number_of(before.at("val_accuracy"));
+    }
+    summary_.train_seconds = earlier_.seconds;
+    summary_.samples_per_s = earlier_.samples_per_s;
+    summary_.waited_share = earlier_.waited_share;
+    summary_.memory = earlier_.memory;
+    summary_.all_finite = before.value("all_finite", nlohmann::json(true)) != false;
+}
+
 RunSummary Trainer::run(Observer& observer) {
     stop_requested_ = false;
+    if (summary_.nothing_left) {
+        for (const std::string& note : notes_) observer.noted(note);
+        return summary_;
+    }
     if (!folder_) folder_.emplace(RunFolder::create(config_));
     summary_.folder = folder_->path();
     used_before_ = cpu_use();
@@ -137,11 +187,9 @@ RunSummary Trainer::run(Observer& observer) {
 // How long the processes before this one have trained, how fast, and the memory it took, from the summary that was
 // written just before the checkpoint. Where that is of another step, since the newest checkpoint was damaged or not
 // written any more, the time is taken in proportion.
-void Trainer::read_totals(const fs::path& summary) {
+void Trainer::read_totals(const fs::path& file, const nlohmann::json& before) {
     if (progress_.step == 0) return;
     std::error_code ignored;
-    const bool readable = fs::is_regular_file(summary, ignored);
-    const nlohmann::json before = nlohmann::json::parse(readable ? read_file(summary) : "", nullptr, false);
     try {
         const double steps = before.at("steps");
         if (steps <= 0) return;
@@ -152,8 +200,8 @@ void Trainer::read_totals(const fs::path& summary) {
         for (int i = 0; i < kPurposes; ++i) earlier_.memory.peak[std::size_t(i)] = peak.at(name_of(Purpose(i)));
         earlier_.memory.peak_total = peak.at("total");
     } catch (const nlohmann::json::exception&) {
-        notes_.push_back(fmt::format("{} {}; time, speed and memory are those of this process alone", summary.string(),
-                                     fs::exists(summary, ignored) ? "cannot be made sense of" : "is missing"));
+        notes_.push_back(fmt::format("{} {}; time, speed and memory are those of this process alone", file.string(),
+                                     fs::exists(file, ignored) ? "cannot be made sense of" : "is missing"));
     }
 }
 
@@ -162,6 +210,11 @@ void Trainer::measure_memory() {
     auto& peak = summary_.memory.peak;
     for (std::size_t i = 0; i < peak.size(); ++i) peak[i] = std::max(peak[i], earlier_.memory.peak[i]);
     summary_.memory.peak_total = std::max(summary_.memory.peak_total, earlier_.memory.peak_total);
+}
+
+// By name what the steps are computed in: a run whose every module is kept in FP32 is an FP32 run.
+std::string Trainer::computed_precision() const {
+    return computes_low(*setup_.model, setup_.precision) ? setup_.precision.name() : Precision().name();
 }
 
 // Of all processes that trained this run, each by the time it did.
@@ -175,7 +228,7 @@ double Trainer::waited_share() const {
 
 void Trainer::write_summary(const std::string& status, const std::string& failure) {
     summary_.status = status;
-    summary_.precision = setup_.precision.name();
+    summary_.precision = computed_precision();
     summary_.steps = progress_.step;
     summary_.epochs = progress_.epoch;
     summary_.skipped = setup_.optimizer->state().skipped;
@@ -184,6 +237,7 @@ void Trainer::write_summary(const std::string& status, const std::string& failur
     summary_.train_seconds = earlier_.seconds + clock_.seconds();
     summary_.waited_share = waited_share();
     const bool warm = trained_samples_ > warm_samples_;  // there were more steps than the first ones
+    summary_.unrated_steps = warm ? kWarmUps : 0;
     const double before = earlier_.samples_per_s > 0 ? earlier_.seconds : 0.0;
     const double rated = before + clock_.seconds() - (warm ? warm_seconds_ : 0.0);
     const double samples = before * earlier_.samples_per_s + double(trained_samples_ - (warm ? warm_samples_ : 0));
@@ -243,7 +297,8 @@ void Trainer::follow_plan(Observer& observer) {
         fmt::format("from step {} on in {} instead of {}", progress_.step + 1, wanted.name(), setup_.precision.name()));
     setup_.set_precision(wanted);
     scale_ = setup_.scaler->get_scale();
-    summary_.precisions.push_back({progress_.step, wanted.name()});
+    if (const std::string now = computed_precision(); summary_.precisions.back().precision != now)
+        summary_.precisions.push_back({progress_.step, now});
 }
 
 // Where the run stands says it all, so that a resumed run validates where the other one did. The last one is run()'s.
@@ -296,7 +351,7 @@ void Trainer::log_step(const Given& given, const StepReport& report, double now,
     m.loss = report.loss;
     m.lr = setup_.optimizer->groups()[0].lr * step.lr_factor;
     m.grad_norm = step.grad_norm;
-    m.precision = setup_.precision.name();
+    m.precision = computed_precision();
     m.scale = report.scale.scale;
     m.growth_tracker = report.scale.growth_tracker;
     m.skipped_now = step.skip;

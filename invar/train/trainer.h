@@ -42,7 +42,7 @@ struct PrecisionSpan {
 
 struct RunSummary {
     std::filesystem::path folder;
-    std::string precision;  // at the end
+    std::string precision;  // at the end; 32-true also where every module is kept in FP32
     std::string status;     // "finished", "interrupted", "unstable", or "running" until one of them
     std::int64_t steps = 0;
     std::int64_t steps_now = 0;  // of them by this process, which may have resumed the run
@@ -55,15 +55,19 @@ struct RunSummary {
     double val_loss = 0.0;
     double val_accuracy = 0.0;
     // These three over all processes that have trained it.
-    double train_seconds = 0.0;  // without validation and checkpoints
-    double samples_per_s = 0.0;  // without the first steps, in which libraries choose their ways
-    MemoryStats memory;          // peaks
-    double max_grad_norm = 0.0;  // of all steps where it was finite
-    double waited_share = 0.0;   // of the time its threads could have run, others did; NaN where nothing is known
+    double train_seconds = 0.0;      // without validation and checkpoints
+    double samples_per_s = 0.0;      // without the first steps, in which libraries choose their ways
+    std::int64_t unrated_steps = 0;  // how many those were, of this process
+    MemoryStats memory;              // peaks
+    double max_grad_norm = 0.0;      // of all steps where it was finite
+    double waited_share = 0.0;       // of the time its threads could have run, others did; NaN where nothing is known
     std::vector<PrecisionSpan> precisions;
     std::vector<Recovery> recoveries;
     bool losses_finite = true;  // of all steps
     bool all_finite = true;     // and the weights at the end
+    // The run was finished before, and no step was left to train: nothing in its folder was changed.
+    bool nothing_left = false;
+    std::vector<std::string> not_applied;  // key=value that was asked for then, and came too late
 };
 
 class Trainer {
@@ -71,6 +75,8 @@ class Trainer {
     // resume: a run folder to go on with from its newest whole checkpoint.
     explicit Trainer(Config config, std::optional<std::filesystem::path> resume = {});
     RunSummary run(Observer& observer);
+    // Whether run() will leave the folder as it is; see RunSummary.
+    bool nothing_left() const { return summary_.nothing_left; }
     // May be called from a signal handler: the run saves a checkpoint after the step at hand and stops. What asked for
     // it stands in the summary; the text must last.
     static void request_stop(const char* by = "request") {
@@ -114,7 +120,8 @@ class Trainer {
     // clocks and memory, so that a resumed run saves the same bytes.
     nlohmann::json watch_state() const;
     void restore_watch(const nlohmann::json& watch);
-    void read_totals(const std::filesystem::path& summary);
+    void read_totals(const std::filesystem::path& file, const nlohmann::json& before);
+    void leave_finished(const std::filesystem::path& folder, const nlohmann::json& before);
     void follow_plan(Observer& observer);
     void train_epoch(Observer& observer);
     void hear(StepReport report, Observer& observer);
@@ -130,6 +137,7 @@ class Trainer {
     void save(Observer& observer);
     void measure_memory();
     double waited_share() const;
+    std::string computed_precision() const;
     void write_summary(const std::string& status, const std::string& failure = "");
     void react(const Instability& found, Observer& observer);
     void recover(Observer& observer);

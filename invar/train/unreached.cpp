@@ -44,6 +44,10 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
             fmt::format("trainer.amp_level={} changes nothing in {}; set trainer.precision=16-mixed or "
                         "bf16-mixed beside it",
                         config.trainer.amp_level, setup.precision.name()));
+    const std::string wanted = Precision::parse(config.trainer.precision).name();
+    if (config.trainer.amp_level == "O0" && setup.precision.name() != wanted)
+        notes.push_back(fmt::format("trainer.amp_level=O0: nothing is cast, and trainer.precision={} trains as {}",
+                                    wanted, setup.precision.name()));
     for (const PrecisionChange& change : config.trainer.precision_schedule) {
         const std::int64_t from = change.is_epoch ? change.at * setup.steps_per_epoch : change.at;
         if (from > 0 && from >= total)

@@ -104,13 +104,10 @@ TEST(Precision, SaysWhatEachKindComputesInAndKeeps) {
     }
 }
 
-TEST(Precision, LevelZeroCastsNothingButKeepsTheScaler) {
-    const Precision debug = Precision::parse("fp16").with_level(Level::O0);
-    EXPECT_EQ(debug.name(), "16-mixed");
-    EXPECT_EQ(debug.compute_dtype(), Dtype::f32);
-    EXPECT_TRUE(debug.needs_scaler());
-    EXPECT_FALSE(debug.autocasts());
-    EXPECT_FALSE(debug.has_masters());
+TEST(Precision, LevelZeroOfSixteenBitsIsFp32InNameAndDeed) {
+    for (const char* name : {"fp16", "bf16", "16-true", "bf16-true"})
+        EXPECT_EQ(Precision::parse(name).with_level(Level::O0), Precision{}) << name;
+    EXPECT_EQ(Precision::parse("tf32").with_level(Level::O0), Precision::parse("tf32"));
 }
 
 TEST(Precision, LevelThreeOfAMixedKindIsTheTrueKindAndBack) {

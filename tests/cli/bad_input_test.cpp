@@ -30,6 +30,9 @@ TEST_F(BadInput, UnknownOptionNamesTheNearest) {
 TEST_F(BadInput, UnknownKeyNamesTheNearest) {
     refuses(small({"trainer.max_epoch=3"}), 2, {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"});
     refuses(small({"trainer=fp16_saef"}), 2, {"fp16_saef", "did you mean 'fp16_safe'?"});
+    refuses(small({"~trainer.max_steps"}), 2, {"'~trainer.max_steps' takes back nothing"});
+    refuses(small({"trainer.precision_overrides={0:bf16}"}), 2,
+            {"trainer.precision_overrides.0:bf16", "write a space after the colon"});
     refuses(small({"~trainer.max_epoch"}), 2, {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"});
 }
 
@@ -130,6 +133,26 @@ TEST_F(BadInput, ControlCharactersDoNotReachTheTerminal) {
     const Result result = invar({"tr\x1b[31m\nain"});
     EXPECT_EQ(result.code, 2);
     EXPECT_FALSE(has(result.error(), "\x1b"));
+}
+
+TEST_F(BadInput, APrecisionThatTheLevelTurnsIntoAnotherIsRefusedByName) {
+    refuses(small({"--candidates", "16-true,16-mixed", "amp_level=O1"}, {"validate"}), 2,
+            {"--candidates 16-true", "with trainer.amp_level=O1 it would train as 16-mixed"});
+    refuses(small({"--candidates", "16-mixed", "amp_level=O3"}, {"validate"}), 2, {"it would train as 16-true"});
+    refuses(small({"amp_level=O0"}, {"validate"}), 2, {"with trainer.amp_level=O0 nothing is cast"});
+    refuses(small({"amp_level=O0"}, {"bench"}), 2, {"--precisions 16-mixed", "it would train as 32-true"});
+    refuses(small({"amp_level=O0"}, {"tune"}), 2, {"16-mixed", "it would train as 32-true"});
+}
+
+// On the CPU there is no TF32: what would be trained is FP32, under another name.
+TEST_F(BadInput, PrecisionsThatTheDeviceLacksAreRefusedWhereverTheyAreNamed) {
+    for (const char* command : {"train", "validate", "tune", "bench", "diagnose"}) {
+        refuses(small({"--device", "cpu", "trainer.precision_overrides={1: tf32}"}, {command}), 2,
+                {"trainer.precision_overrides.1 = tf32", "needs an NVIDIA GPU"});
+        refuses(small({"--device", "cpu", "trainer.precision_schedule={2: tf32}"}, {command}), 2,
+                {"trainer.precision_schedule.2 = tf32", "needs an NVIDIA GPU"});
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
 
 }  // namespace

@@ -155,6 +155,13 @@ TEST_F(Commands, BenchTellsArithmeticAndItsShareOfTheBestProduct) {
 }
 
 // As train does, and only where the device was left to the program.
+TEST_F(Commands, TuneDoesNotCallATargetMetThatFp32AloneMeets) {
+    const Result tuned =
+        invar(small({"--steps", "0", "--batches", "1", "--no-validate", "--target", "1e-9", "--json"}, {"tune"}));
+    EXPECT_EQ(tuned.code, 1) << tuned.err;
+    EXPECT_TRUE(has(tuned.out, "\"met\":false")) << tuned.out;
+}
+
 TEST_F(Commands, EveryCommandThatComputesSaysWhyItUsesNoGpu) {
     ASSERT_EQ(invar(small({"--device", "cpu"})).code, 0);
     for (const Words& words :

@@ -36,6 +36,26 @@ TEST_F(Compare, EndsWithTheVerdictOfOneRunAgainstAnother) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "report.md")) << "nothing is written unasked";
 }
 
+TEST_F(Compare, NamesEveryPrecisionOfARunThatChangedIt) {
+    const auto run = [&](const std::string& name, const std::string& spans) {
+        put(name + "/metrics.jsonl",
+            "{\"step\":1,\"loss\":2.0}\n{\"step\":41,\"loss\":1.0}\n{\"step\":20,\"val_accuracy\":0.5}\n"
+            "{\"step\":41,\"val_accuracy\":0.9" +
+                std::to_string(++written_) + "}\n");
+        put(name + "/summary.json", "{\"status\":\"finished\",\"steps\":41,\"precision\":\"bf16-mixed\"," +
+                                        ("\"precision_by_step\":{" + spans + "}}"));
+    };
+    run("a", "\"0\":\"32-true\"");
+    run("b", "\"0\":\"32-true\",\"9\":\"16-mixed\",\"40\":\"bf16-mixed\"");
+    run("c", "\"0\":\"32-true\",\"9\":\"bf16-mixed\",\"41\":\"16-mixed\"");
+    const Result few = invar({"compare", "a", "b"});
+    EXPECT_TRUE(has(few.out, "32-true then 16-mixed then bf16-mixed")) << few.out << few.err;
+    EXPECT_TRUE(has(few.out + few.err, "only the last 1 of its 41 steps was in bf16-mixed")) << few.out << few.err;
+    const Result most = invar({"compare", "a", "c"});
+    EXPECT_TRUE(has(most.out, "32-true then bf16-mixed") && !has(most.out, "then 16-mixed")) << most.out << most.err;
+    EXPECT_FALSE(has(most.out + most.err, "only the last")) << most.out;
+}
+
 TEST_F(Compare, TestsSeveralRunsAnArmHoweverTheyAreNamed) {
     const double base[] = {0.880, 0.886, 0.892}, low[] = {0.881, 0.8861, 0.891};
     for (int i = 0; i < 3; ++i) {

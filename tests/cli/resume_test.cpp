@@ -1,4 +1,5 @@
 // `invar train --resume` on folders that something has happened to, starts at the same moment, and damaged weights.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -69,6 +70,46 @@ TEST_F(Resume, TakesTheCheckpointsConfigurationWhereConfigYamlIsCutOffAndSaysSo)
     const Result refused = invar({"train", "--resume", "runs/run"});
     EXPECT_EQ(refused.code, 2);
     EXPECT_TRUE(has(refused.error(), "config.yaml is cut off")) << refused.err;
+}
+
+TEST_F(Resume, AFinishedRunWithNothingLeftStaysAsItIsWhateverIsAsked) {
+    ASSERT_EQ(invar(small()).code, 0);
+    const auto files = [&] {
+        std::map<std::string, std::string> all;
+        for (const auto& entry : fs::recursive_directory_iterator(folder_ / "runs"))
+            if (entry.is_regular_file() && entry.path().filename() != ".lock") all[entry.path()] = slurp(entry.path());
+        return all;
+    };
+    const auto before = files();
+    for (const auto& [word, key] : {std::pair{"precision=bf16", "trainer.precision=bf16-mixed"},
+                                    {"seed=5", "seed=5"},
+                                    {"exp_name=z", "exp_name=z"}}) {
+        const Result again = invar({"train", "--resume", "runs/run", word});
+        EXPECT_EQ(again.code, 0) << again.err;
+        EXPECT_TRUE(has(again.out, "nothing left to train; the run stays as it is")) << again.out;
+        EXPECT_TRUE(has(again.out, std::string("not applied: ") + key + "\n")) << again.out;
+        EXPECT_FALSE(has(again.out, "[AMP]") || has(again.err, "never validated")) << again.out << again.err;
+        EXPECT_TRUE(files() == before) << word;
+    }
+    const Result quiet = invar({"train", "--resume", "runs/run", "--quiet", "seed=5"});
+    EXPECT_EQ(quiet.out, "runs/run\n");
+    EXPECT_TRUE(has(quiet.err, "nothing left to train") && has(quiet.err, "not applied: seed=5")) << quiet.err;
+    EXPECT_FALSE(has(invar({"train", "--resume", "runs/run"}).out, "not applied"));
+    EXPECT_TRUE(files() == before);
+}
+
+TEST_F(Resume, ARunKilledBeforeItsLastValidationIsFinished) {
+    ASSERT_EQ(invar(small()).code, 0);
+    const std::string whole = slurp(folder_ / "runs/run/metrics.jsonl");
+    const std::size_t last = whole.rfind('\n', whole.size() - 2) + 1;
+    ASSERT_TRUE(has(whole.substr(last), "val_loss"));
+    put("runs/run/metrics.jsonl", whole.substr(0, last));
+    nlohmann::json summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
+    summary["status"] = "running";
+    put("runs/run/summary.json", summary.dump());
+    ASSERT_EQ(invar({"train", "--resume", "runs/run"}).code, 0);
+    EXPECT_EQ(slurp(folder_ / "runs/run/metrics.jsonl"), whole);
+    EXPECT_EQ(status("runs/run"), "finished");
 }
 
 TEST_F(Resume, AStartThatWasKilledAtOnceLeavesItsNameFree) {

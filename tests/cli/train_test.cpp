@@ -162,7 +162,9 @@ TEST_F(Train, DebugPrintsTheConfigurationAndEveryStep) {
         invar(small({"--debug", "trainer.log_every_n_steps=50", "--mixed_precision", "fp16", "--amp_opt_level", "O0"}));
     EXPECT_TRUE(has(result.out, "  gradient_clip_val: ")) << result.out;
     EXPECT_TRUE(has(result.out, "step 7/10")) << result.out;
-    EXPECT_TRUE(has(result.out, "switched off (level O0)")) << result.out;
+    EXPECT_TRUE(
+        has(result.out, "trainer.amp_level=O0: nothing is cast, and trainer.precision=16-mixed trains as 32-true"))
+        << result.out;
 }
 
 TEST_F(Train, ASignalLeavesARunThatResumesToTheSameBytes) {
@@ -210,19 +212,38 @@ TEST_F(Train, EndsWithOneWhereThereIsNothingToBuildOn) {
     EXPECT_TRUE(has(skipped.err, "steps were skipped; find out why with: invar diagnose runs/skipped")) << skipped.err;
 }
 
+TEST_F(Train, NamesTheRunByWhatItComputedIn) {
+    const auto precision = [&](const std::string& name, const Words& words) {
+        Words all = words;
+        all.push_back("exp_name=" + name);
+        EXPECT_EQ(invar(small(all)).code, 0) << name;
+        return nlohmann::json::parse(slurp(folder_ / "runs" / name / "summary.json")).at("precision");
+    };
+    EXPECT_EQ(precision("mixed", {"precision=16"}), "16-mixed");
+    EXPECT_EQ(precision("O0", {"precision=16", "amp_level=O0"}), "32-true");
+    EXPECT_EQ(precision("kept", {"precision=16", "trainer.precision_overrides={'*': 32}"}), "32-true");
+}
+
+TEST_F(Train, SaysWhatItsSpeedLeavesOut) {
+    EXPECT_TRUE(has(invar(small()).out, " samples/s, without the first 5 steps"));
+    EXPECT_FALSE(has(invar(small({"trainer.max_steps=5"})).out, "without the first"));
+}
+
 TEST_F(Train, ResumingAFinishedRunSaysSo) {
     ASSERT_EQ(invar(small()).code, 0);
     const std::string before = slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors");
     const Result again = invar({"train", "--resume", "runs/run"});
     EXPECT_EQ(again.code, 0) << again.err;
-    EXPECT_TRUE(has(again.out, "nothing left to train; a larger trainer.max_epochs goes on")) << again.out;
+    EXPECT_TRUE(has(again.out, "nothing left to train; the run stays as it is (a larger trainer.max_epochs goes on)"))
+        << again.out;
     EXPECT_EQ(slurp(folder_ / "runs/run/checkpoints/step_00000010.safetensors"), before);
 }
 
 TEST_F(Train, NamesTheSettingThatEndedARunWithNothingLeftToTrain) {
     ASSERT_EQ(invar(small({"trainer.max_steps=3"})).code, 0);
     const Result again = invar({"train", "--resume", "runs/run"});
-    EXPECT_TRUE(has(again.out, "nothing left to train; a larger trainer.max_steps goes on")) << again.out;
+    EXPECT_TRUE(has(again.out, "nothing left to train; the run stays as it is (a larger trainer.max_steps goes on)"))
+        << again.out;
     const Result more = invar({"train", "--resume", "runs/run", "trainer.max_steps=4"});
     EXPECT_FALSE(has(more.out, "nothing left")) << more.out;
 }

@@ -89,5 +89,13 @@ TEST_F(Validated, TrainWarnsOfAPrecisionThatWasNeverValidatedUntilItIs) {
     EXPECT_EQ(invar(learner({"--require-validated"})).code, 0) << "FP32";
 }
 
+// A schedule whose low precision comes after the last step: there is nothing to validate.
+TEST_F(Validated, ARunThatReachesNoLowPrecisionNeedsNoValidation) {
+    const Result run = invar(small({"trainer.precision_schedule={100: fp16}", "--require-validated"}));
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(run.err, "");
+    EXPECT_EQ(invar(small({"trainer.precision_schedule={9: fp16}", "--require-validated"})).code, 2);
+}
+
 }  // namespace
 }  // namespace invar::cli

@@ -176,7 +176,7 @@ TEST(Validate, JudgesAScheduleOfPrecisionsAgainstFp32Alone) {
     const Validation validation = validate(options, watcher);
     EXPECT_EQ(watcher.folders, (std::vector<std::string>{"fp32", "configured"}));
     EXPECT_EQ(watcher.precisions, (std::vector<std::string>{"32-true", "bf16-mixed"}));
-    EXPECT_EQ(validation.candidates[0].runs[0].precision, "16-mixed") << "at its end";
+    EXPECT_EQ(validation.candidates[0].runs[0].precision, "bf16-mixed then 16-mixed");
     options.candidates = {"bf16-mixed"};
     const Validation named = validate(options, watcher);
     EXPECT_EQ(watcher.precisions.back(), "bf16-mixed");

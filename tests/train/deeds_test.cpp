@@ -19,7 +19,7 @@ TEST(Deeds, OfTheLevelsAreWhatTheyAnnounce) {
     Config config = small_config(scratch.path());
     config.trainer.precision = "bf16-mixed";
     for (const auto& [level, low, says] :
-         {std::tuple{"O0", Dtype::f32, "every operation in FP32"},
+         {std::tuple{"O0", Dtype::f32, "FP32 (no mixed precision)"},
           {"O1", Dtype::bf16, "matrix products and convolutions in BF16"},
           {"O2", Dtype::bf16, "everything in BF16 but losses, norms and exponentials, which are in FP32"},
           {"O3", Dtype::bf16, "everything in BF16 but losses, norms and exponentials, which are in FP32"}}) {
@@ -33,8 +33,22 @@ TEST(Deeds, OfTheLevelsAreWhatTheyAnnounce) {
         }
         EXPECT_EQ(deeds.seen[CastClass::low], std::set<Dtype>{low}) << level;
         EXPECT_EQ(deeds.seen[CastClass::fp32], std::set<Dtype>{Dtype::f32}) << level;
-        EXPECT_NE(announce_precision(setup)[1].find(says), std::string::npos) << announce_precision(setup)[1];
+        const std::string said = announce_precision(setup)[setup.precision == Precision{} ? 0 : 1];
+        EXPECT_NE(said.find(says), std::string::npos) << said;
     }
+}
+
+TEST(Deeds, OfLaterStepsAreAnnouncedAtTheStart) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.max_steps = 8;
+    config.trainer.precision_schedule = {{false, 4, "16-mixed"}, {false, 6, "bf16-mixed"}, {false, 9, "32-true"}};
+    const std::vector<std::string> lines = announce_precision(invar::Setup(config));
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_EQ(lines[0], "FP32 (no mixed precision), to begin with");
+    EXPECT_EQ(lines[1], "trainer.precision_schedule: 16-mixed from step 5 on, bf16-mixed from step 7 on");
+    config.trainer.precision_schedule = {{false, 9, "16-mixed"}};
+    EXPECT_EQ(announce_precision(invar::Setup(config)), std::vector<std::string>{"FP32 (no mixed precision)"});
 }
 
 // Single modules in other precisions are named, and nothing is said of the run that they make untrue.
