@@ -246,7 +246,9 @@ TEST(AppendFile, ALineAfterACutInTheMiddleOfOneStandsAlone) {
         file.line("one");
         file.line("two");
         std::filesystem::resize_file(path, 6);  // "one\ntw"
-        if (asked) EXPECT_EQ(file.take_lost(), 2u);
+        if (asked) {
+            EXPECT_EQ(file.take_lost(), 2u);
+        }
         file.line("three");
         EXPECT_EQ(read_file(path), "one\nthree\n");
         EXPECT_EQ(file.take_lost(), asked ? 2u : 4u);
