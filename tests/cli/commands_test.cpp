@@ -1,4 +1,5 @@
 // The smaller commands, help and completion.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"

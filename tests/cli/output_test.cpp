@@ -1,4 +1,5 @@
 // What happens when nobody listens: terminals, pipes and disks that are full, closed or gone.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"

@@ -1,6 +1,7 @@
 // What `compare` and `validate` have in common: exit codes that scripts can trust, and the table.
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "invar/ops/apply.h"
 #include "invar/ops/ops.h"
 

@@ -2,6 +2,7 @@
 // on the disk before the checkpoint has its name.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "invar/io/watch.h"
