@@ -1,4 +1,6 @@
 // Remembered validations through the program: what counts for which run, and that every command it names counts.
+#include <algorithm>
+
 #include "tests/cli/program.h"
 
 namespace invar::cli {
