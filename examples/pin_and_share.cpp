@@ -21,7 +21,7 @@ int main() {
         data.start_epoch(0);
         Tensor loss;
         while (std::optional<Batch> batch = data.next())
-            loss = training_step(*model, optimizer, scaler, precision, {ClipSpec::Kind::norm, 1.0f},
+            loss = training_step(cross_entropy_loss, *model, optimizer, scaler, precision, {ClipSpec::Kind::norm, 1.0f},
                                  std::span(&*batch, 1));
         std::printf("trained in %s, last loss %.4f\n", precision.name().c_str(), loss.item());
 
@@ -35,7 +35,7 @@ int main() {
         model->eval(), copy->eval();
         data.start_epoch(1);
         const Batch batch = *data.next();
-        const auto mine = (*model)(batch.x).to_vector<float>(), theirs = (*copy)(batch.x).to_vector<float>();
+        const auto mine = (*model)(batch["x"]).to_vector<float>(), theirs = (*copy)(batch["x"]).to_vector<float>();
         std::printf("answers after the round trip: %s\n", mine == theirs ? "identical" : "different");
         return mine == theirs ? 0 : 1;
     } catch (const Error& error) {

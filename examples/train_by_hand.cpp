@@ -23,10 +23,14 @@ class Net : public Module {
 };
 
 int run(const Precision& precision) {
-    Loader data(make_dataset({.name = "synthetic", .size = 4096}, Split::train), {.batch_size = 64});
-    Loader test(make_dataset({.name = "synthetic", .size = 4096}, Split::test), {.batch_size = 64, .shuffle = false});
+    const DatasetOptions options{.name = "synthetic", .size = 4096};
+    const Classification task(make_dataset(options, Split::train), make_dataset(options, Split::test),
+                              [](const DataInfo&) { return std::make_unique<Net>(); });
+    Loader data(task.data(Split::train), {.batch_size = 64});
+    Loader test(task.data(Split::test), {.batch_size = 64, .shuffle = false});
 
-    Net model;
+    const std::unique_ptr<Module> made = task.make_model();
+    Module& model = *made;
     Optimizer optimizer(model, {.kind = OptimizerSpec::Kind::adamw, .lr = 1e-3},
                         StoreOptions::for_precision(precision));
     GradScaler scaler({.init_scale = 65536, .spec = {.enabled = precision.needs_scaler()}});
@@ -39,7 +43,7 @@ int run(const Precision& precision) {
             Tensor loss;
             {
                 Autocast cast(precision);
-                loss = ops::cross_entropy(model(batch->x), batch->y);
+                loss = task.loss(model, *batch);
             }
             backward(scaler.scale(loss));
             scaler.unscale(optimizer);
@@ -48,9 +52,9 @@ int run(const Precision& precision) {
             scaler.update();
             loss_sum += loss.item();
         }
-        const Evaluation result = evaluate(model, test, precision);
+        const Evaluation result = evaluate(task, model, test, precision);
         std::printf("epoch %d  loss %.4f  test accuracy %.2f%%  scale %g  skipped %lld\n", epoch + 1,
-                    loss_sum / double(data.batches_per_epoch()), 100 * result.accuracy, scaler.get_scale(),
+                    loss_sum / double(data.batches_per_epoch()), 100 * result.at("accuracy"), scaler.get_scale(),
                     static_cast<long long>(optimizer.state().skipped));
     }
     return 0;

@@ -22,6 +22,11 @@ std::string& module_path() {
     return path;
 }
 
+std::uint64_t& hook_count() {
+    thread_local std::uint64_t count = 0;
+    return count;
+}
+
 // One sequence for all threads: a graph may be begun on one and continued on another.
 std::uint64_t next_sequence() {
     static std::atomic<std::uint64_t> sequence{0};
@@ -85,6 +90,40 @@ Node::~Node() {
 
 std::string Node::where() const {
     return module_.empty() ? name() : fmt::format("{} in {}", name(), module_);
+}
+
+Tensor Node::run_hooks(Tensor gradient) const {
+    for (const GradientHook& hook : hooks_) {
+        ++hook_count();
+        const Tensor changed = hook(gradient);
+        if (!changed) continue;
+        check(changed.shape() == gradient.shape() && changed.device() == gradient.device(),
+              "{}: a gradient hook returned {} for a gradient {}", where(), changed.str(), gradient.str());
+        gradient = changed;
+    }
+    return gradient;
+}
+
+void add_gradient_hook(const Tensor& result, GradientHook hook) {
+    check(result.defined() && result.node() != nullptr,
+          "gradient hooks belong to results that are recorded for backward, not to {}",
+          !result                  ? "an undefined tensor"
+          : result.requires_grad() ? "leaves"
+                                   : "tensors without gradients");
+    result.node()->add_hook(std::move(hook));
+}
+
+std::shared_ptr<const Tensor> keep_gradient(const Tensor& result) {
+    auto kept = std::make_shared<Tensor>();
+    add_gradient_hook(result, [kept](const Tensor& gradient) {
+        *kept = gradient.detach();
+        return Tensor();
+    });
+    return kept;
+}
+
+std::uint64_t hooks_run() {
+    return hook_count();
 }
 
 std::shared_ptr<Node> gradient_edge(const Tensor& tensor) {
@@ -153,7 +192,7 @@ void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
     while (!ready.empty()) {
         const std::shared_ptr<Node> node = ready.top();
         ready.pop();
-        Tensor incoming = sums.extract(node.get()).mapped().take();
+        Tensor incoming = node->run_hooks(sums.extract(node.get()).mapped().take());
         Tensors outgoing;
         if (OpWatcher* const watcher = OpWatcher::current()) {
             const PauseWatch pause;
@@ -191,12 +230,18 @@ bool GradMode::recording() {
 }
 
 ModuleScope::ModuleScope(const std::string& name) : previous_(module_path().size()) {
-    if (name.empty()) return;
+    if (name.empty()) {
+        module_path().swap(outside_);
+        return;
+    }
     if (!module_path().empty()) module_path() += '.';
     module_path() += name;
 }
 ModuleScope::~ModuleScope() {
-    module_path().resize(previous_);
+    if (outside_.empty())
+        module_path().resize(previous_);
+    else
+        module_path().swap(outside_);
 }
 const std::string& ModuleScope::path() {
     return module_path();

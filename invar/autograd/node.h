@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "invar/core/tensor.h"
 
 namespace invar {
+
+// Gets the gradient of a result when backward comes to it. What it returns takes the gradient's place; an undefined
+// tensor leaves it as it is.
+using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 
 class Node {
   public:
@@ -30,16 +35,26 @@ class Node {
     void set_inputs(std::vector<std::shared_ptr<Node>> inputs) { inputs_ = std::move(inputs); }
     // "conv2d in conv1"
     std::string where() const;
+    void add_hook(GradientHook hook) { hooks_.push_back(std::move(hook)); }
+    Tensor run_hooks(Tensor gradient) const;  // in the order they were added
 
   private:
     std::uint64_t sequence_;
     std::string module_;  // the path of the module that ran the op
     std::vector<std::shared_ptr<Node>> inputs_;
+    std::vector<GradientHook> hooks_;
 };
 
 // The node that a result of this tensor would point to: what made it, or, for a leaf that wants a gradient, the node
 // that adds into its grad(). nullptr where no gradient is wanted.
 std::shared_ptr<Node> gradient_edge(const Tensor& tensor);
+
+// For a result between leaves and loss. A leaf's gradient is in grad(), and changing it is the optimizer's business.
+void add_gradient_hook(const Tensor& result, GradientHook hook);
+// Where backward leaves the gradient of such a result; undefined until then.
+std::shared_ptr<const Tensor> keep_gradient(const Tensor& result);
+// How many hooks have run on this thread: a step that is recorded and replayed would leave them out.
+std::uint64_t hooks_run();
 
 // Where a leaf's gradient is collected, so that an op can add its part in place instead of handing it on.
 class Accumulator : public Node {
@@ -89,6 +104,7 @@ struct NoGrad : GradMode {
 // The path of the module that is running on this thread ("features.conv1"), for nodes and diagnosis.
 class ModuleScope {
   public:
+    // "" is the outermost module, whatever calls it.
     explicit ModuleScope(const std::string& name);
     ~ModuleScope();
     ModuleScope(const ModuleScope&) = delete;
@@ -97,6 +113,7 @@ class ModuleScope {
 
   private:
     std::size_t previous_;
+    std::string outside_;  // of the outermost module: the path that it was called under
 };
 
 }  // namespace invar

@@ -211,6 +211,9 @@ int compare_command(const CompareArguments& a) {
     comparison.baseline = arm_of(arms[0], comparison, take);
     for (std::size_t i = 1; i < arms.size(); ++i) comparison.candidates.push_back(arm_of(arms[i], comparison, take));
     check_lengths(comparison, a.any_length);
+    const auto is_share = [](const RunRecord& run) { return run.metric >= 0 && run.metric <= 1; };
+    comparison.percent =
+        comparison.metric.ends_with("accuracy") && std::ranges::all_of(comparison.baseline.runs, is_share);
     for (RunRecord& run : comparison.baseline.runs) {
         const Doubt doubt = doubt_learning(run, comparison.metric, comparison.direction);
         if (doubt.certain) run.not_learned = doubt.why;

@@ -84,12 +84,6 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     if (d.healthy()) say(paint(Colour::green, healthy_sentence(d)));
 }
 
-std::vector<Batch> on_device(const std::vector<Batch>& group, Device device) {
-    std::vector<Batch> there;
-    for (const Batch& batch : group) there.push_back({ops::to(batch.x, device), ops::to(batch.y, device), batch.size});
-    return there;
-}
-
 bool is_run(const std::string& word) {
     return !word.empty() && RunFolder::is_run(word);
 }
@@ -152,7 +146,7 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
         finding = replay_failure(setup, failure);
         const std::vector<Batch> group = on_device(failure.group, setup.device);
         step = replay(*setup.model, *setup.optimizer, {group, failure.rng},
-                      {setup.precision, failure.scale, true, loss_of(setup), nullptr});
+                      {setup.precision, failure.scale, true, setup.loss, nullptr});
     }
     Diagnosis diagnosis = watch(a, config, finding ? 1 : a.steps, &failure.state, failure.group);
     if (finding) diagnosis.finding = finding;

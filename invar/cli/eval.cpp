@@ -1,4 +1,4 @@
-// `invar eval`: loss and accuracy of saved weights on the validation data.
+// `invar eval`: the metrics of saved weights on the validation data.
 #include <fmt/format.h>
 
 #include <memory>
@@ -84,7 +84,7 @@ void eval(EvalArguments& arguments) {
             fail("{}: {}", source.name, error.what());
         }
     }
-    const Evaluation result = evaluate(*setup.model, *setup.test_data, setup.precision);
+    const Evaluation result = evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
     const std::string data = setup.test_data->dataset().name();
     if (arguments.json) {
         JsonLine line;
@@ -92,7 +92,8 @@ void eval(EvalArguments& arguments) {
             .add("data", data)
             .add("precision", setup.precision.name())
             .add("samples", result.samples);
-        say(line.add("loss", result.loss).add("accuracy", result.accuracy).text());
+        for (const Measured& measured : result.metrics) line.add(measured.metric.name, measured.value);
+        say(line.text());
         return;
     }
     say_why_on_cpu(source.config);
@@ -100,8 +101,8 @@ void eval(EvalArguments& arguments) {
     table.row({"weights", source.name});
     table.row({"data", fmt::format("{}, {} samples", data, human_count(result.samples))});
     table.row({"precision", setup.precision.name()});
-    table.row({"loss", fmt::format("{:.6f}", result.loss)});
-    table.row({"accuracy", fmt::format("{:.2f}%", 100 * result.accuracy)});
+    for (const Measured& measured : result.metrics)
+        table.row({measured.metric.name, measured.metric.str(measured.value)});
     print(table.text());
 }
 

@@ -34,7 +34,7 @@ void init(InitArguments& arguments) {
                       "{} exists already; --force replaces it", file.string());
 
     const Config config = arguments.load();
-    const std::unique_ptr<Module> model = make_initial_model(config);
+    const std::unique_ptr<Module> model = make_initial_model(*make_task(config), config);
     const StateDict weights = model->state_dict();
     save_safetensors(file, weights, {{"format", "pt"}});
     say(fmt::format("{}: {} tensors, {} parameters of {} by seed {}", file.string(), weights.size(),

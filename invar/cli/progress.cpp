@@ -76,12 +76,11 @@ void ProgressLine::stepped(const StepMetrics& m) {
 }
 
 void ProgressLine::validated(const ValidationMetrics& m) {
-    lasting(fmt::format(
-        "{}  step {}  val loss {}  val accuracy {:.2f}%",
-        paint(Colour::cyan,
-              fmt::format("epoch {}",
-                          steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch)),
-        m.step, loss_text(m.loss), 100 * m.accuracy));
+    const std::int64_t epoch = steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch;
+    std::string line = fmt::format("{}  step {}", paint(Colour::cyan, fmt::format("epoch {}", epoch)), m.step);
+    for (const Measured& measured : m.metrics)
+        line += fmt::format("  val {} {}", measured.metric.name, measured.metric.str(measured.value));
+    lasting(line);
     before_ = Clock::now();  // validation is not a slow step
 }
 

@@ -64,8 +64,10 @@ std::string why_worthless(const RunSummary& summary) {
     if (2 * summary.skipped > summary.steps)
         return fmt::format("{} of {} steps were skipped", summary.skipped, summary.steps);
     if (!std::isfinite(summary.train_loss)) return "the training loss ends at " + loss_text(summary.train_loss);
-    if (summary.validated && !std::isfinite(summary.val_loss))
-        return "the validation loss ends at " + loss_text(summary.val_loss);
+    for (const Measured& measured : summary.validation)
+        if (!std::isfinite(measured.value))
+            return fmt::format("the validation {} ends at {}", measured.metric.name,
+                               measured.metric.str(measured.value));
     return "";
 }
 
@@ -90,10 +92,9 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
                                            r.back_to, r.way_on())});
     const bool trained = summary.steps > 0;
     if (trained) table.row({"train loss", loss_text(summary.train_loss)});
-    if (summary.status == "finished" && summary.validated) {
-        table.row({"val loss", loss_text(summary.val_loss)});
-        table.row({"val accuracy", fmt::format("{:.2f}%", 100 * summary.val_accuracy)});
-    }
+    if (summary.status == "finished")
+        for (const Measured& measured : summary.validation)
+            table.row({"val " + measured.metric.name, measured.metric.str(measured.value)});
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
     if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
     if (trained) {

@@ -126,7 +126,9 @@ void add_validate(CLI::App& app, int& exit_code) {
         ->add_option("--seeds", a.seeds,
                      "Runs a precision, each with its own seed; with several, equivalence is tested")
         ->option_text("N");
-    command->add_option("--metric", a.metric, "What is compared: val_accuracy, val_loss or another the runs log")
+    command
+        ->add_option("--metric", a.metric,
+                     "What is compared: val_loss or another the runs log; the task's own unless set")
         ->option_text("NAME");
     command->add_option("--margin", a.margin, "Relative difference that does not matter; twice of it is harm")
         ->option_text("0.01");

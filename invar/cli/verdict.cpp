@@ -19,10 +19,9 @@ Colour colour_of(Verdict verdict) {
     return kColours[static_cast<int>(verdict)];
 }
 
-// Accuracies as they are spoken of, in percent; all else as it is.
-std::string metric_text(const std::string& metric, double value) {
+std::string metric_text(const Comparison& c, double value) {
     if (std::isnan(value)) return "-";
-    return metric == "val_accuracy" ? fmt::format("{:.2f}%", 100 * value) : report_number(value);
+    return c.percent ? fmt::format("{:.2f}%", 100 * value) : report_number(value);
 }
 
 std::string table_of(const Comparison& c) {
@@ -47,7 +46,7 @@ std::string table_of(const Comparison& c) {
         const Equivalence& e = arm.equivalence;
         const auto bytes = [](double value) { return std::isnan(value) ? std::string("-") : human_bytes(value); };
         const bool compared = !baseline && !arm.failed() && std::isfinite(e.difference);
-        std::vector<std::string> row = {arm.name, metric_text(c.metric, arm.metric),
+        std::vector<std::string> row = {arm.name, metric_text(c, arm.metric),
                                         compared ? signed_percent(e.difference) : "-"};
         if (tested) row.push_back(compared && e.tested ? e.ninety.str() : "-");
         if (timed) row.push_back(std::isnan(arm.train_seconds) ? "-" : human_seconds(arm.train_seconds));

@@ -89,18 +89,6 @@ ImageSet load(const DatasetOptions& options, Split split) {
 
 }  // namespace
 
-Batch read_batch(const Dataset& dataset, std::span<const std::int64_t> indices) {
-    const PurposeScope purpose(Purpose::data);
-    Batch batch;
-    batch.size = std::int64_t(indices.size());
-    Shape shape = dataset.sample_shape();
-    shape.insert(0, batch.size);
-    batch.x = Tensor::empty(shape, Dtype::f32);
-    batch.y = Tensor::empty({batch.size}, Dtype::i64);
-    dataset.read(indices, batch.x.data<float>(), batch.y.data<std::int64_t>());
-    return batch;
-}
-
 std::string_view name_of(Split split) {
     return split == Split::train ? "train" : "test";
 }

@@ -1,5 +1,5 @@
-// Dataset: numbered samples that any thread may read into a caller's memory; and the one call that opens a data set
-// by name. Images are NHWC, f32 and normalised; labels are i64.
+// Dataset: numbered samples that any thread may read; and the one call that opens a set of labelled images by name.
+// Their batches hold x, f32 [n, h, w, c] and normalised, and y, i64 [n].
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include <string_view>
 
 #include "invar/core/shape.h"
-#include "invar/core/tensor.h"
+#include "invar/data/batch.h"
 
 namespace invar {
 
-struct Batch {
-    Tensor x;  // f32 [n, h, w, c]
-    Tensor y;  // i64 [n]
-    std::int64_t size = 0;
+// What a model has to fit.
+struct DataInfo {
+    Shape input;               // of one sample's x
+    std::int64_t outputs = 0;  // classes to tell apart, or numbers to predict
 };
 
 class Dataset {
@@ -24,14 +24,10 @@ class Dataset {
     virtual ~Dataset() = default;
     virtual std::string name() const = 0;
     virtual std::int64_t size() const = 0;
-    virtual Shape sample_shape() const = 0;  // [h, w, c]
-    virtual std::int64_t classes() const = 0;
-    // Writes the samples one after another to `x` and their labels to `y`. Safe to call from several threads at once.
-    virtual void read(std::span<const std::int64_t> indices, float* x, std::int64_t* y) const = 0;
+    virtual DataInfo info() const = 0;
+    // These samples as new tensors on the host. Safe to call from several threads at once.
+    virtual Batch read(std::span<const std::int64_t> indices) const = 0;
 };
-
-// The samples as new tensors, accounted under Purpose::data.
-Batch read_batch(const Dataset& dataset, std::span<const std::int64_t> indices);
 
 enum class Split : std::uint8_t { train, test };
 std::string_view name_of(Split split);

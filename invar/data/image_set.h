@@ -18,15 +18,17 @@ struct ImageSet {
     std::int64_t classes = 0;
 };
 
+// Room for so many images and their labels, on the host and accounted under Purpose::data.
+Batch image_batch(std::int64_t count, const Shape& image);
+
 class ImageDataset final : public Dataset {
   public:
     ImageDataset(std::string name, ImageSet images, double mean, double std);
 
     std::string name() const override { return name_; }
     std::int64_t size() const override { return std::int64_t(images_.labels.size()); }
-    Shape sample_shape() const override { return {images_.height, images_.width, images_.channels}; }
-    std::int64_t classes() const override { return images_.classes; }
-    void read(std::span<const std::int64_t> indices, float* x, std::int64_t* y) const override;
+    DataInfo info() const override { return {{images_.height, images_.width, images_.channels}, images_.classes}; }
+    Batch read(std::span<const std::int64_t> indices) const override;
 
   private:
     std::string name_;

@@ -133,12 +133,11 @@ Batch Loader::take() {
 void Loader::send(Batch batch) {
     const PurposeScope purpose(Purpose::data);
     if (!copies_) copies_ = kernels_for(options_.device).copy_queue();
-    const auto sent = [&](const Tensor& from) {
+    Batch device = batch.map([&](const Tensor& from) {
         Tensor to = Tensor::empty(from.shape(), from.dtype(), options_.device);
         copies_->upload(to.raw(), from.raw(), from.bytes());
         return to;
-    };
-    Batch device{sent(batch.x), sent(batch.y), batch.size};
+    });
     ahead_ = Sent{std::move(batch), std::move(device), copies_->ticket()};
 }
 
@@ -176,7 +175,13 @@ Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t number) 
     const std::int64_t count = std::min(options_.batch_size, std::int64_t(order.size()) - first);
     std::optional<MemoryPool::Scope> scope;
     if (reachable_) scope.emplace(*reachable_);
-    return read_batch(*dataset_, std::span(order).subspan(std::size_t(first), std::size_t(count)));
+    Batch batch = dataset_->read(std::span(order).subspan(std::size_t(first), std::size_t(count)));
+    check(batch.size == count && !batch.tensors().empty(), "{}: asked for {} samples, it gave a batch of {}",
+          dataset_->name(), count, batch.tensors().empty() ? "nothing" : std::to_string(batch.size));
+    for (const auto& [name, tensor] : batch.tensors())
+        check(tensor && tensor.device().is_cpu() && tensor.is_contiguous(),
+              "{}: its tensor '{}' must be dense and on the host", dataset_->name(), name);
+    return batch;
 }
 
 void Loader::work(std::stop_token stop) {

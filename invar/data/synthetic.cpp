@@ -6,6 +6,7 @@
 
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
+#include "invar/data/image_set.h"
 
 namespace invar {
 
@@ -74,7 +75,10 @@ SyntheticDataset::SyntheticDataset(const DatasetOptions& options, Split split)
     }
 }
 
-void SyntheticDataset::read(std::span<const std::int64_t> indices, float* x, std::int64_t* y) const {
+Batch SyntheticDataset::read(std::span<const std::int64_t> indices) const {
+    Batch batch = image_batch(std::int64_t(indices.size()), shape_);
+    float* x = batch["x"].data<float>();
+    std::int64_t* y = batch["y"].data<std::int64_t>();
     const std::int64_t per_sample = shape_.numel();
     const std::uint64_t draws = std::uint64_t(per_sample + 3) / 4;
     const std::uint64_t stream = kNoiseStream + std::uint64_t(split_);
@@ -93,6 +97,7 @@ void SyntheticDataset::read(std::span<const std::int64_t> indices, float* x, std
         x += per_sample;
         *y++ = label;
     }
+    return batch;
 }
 
 }  // namespace invar

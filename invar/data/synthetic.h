@@ -14,9 +14,8 @@ class SyntheticDataset final : public Dataset {
 
     std::string name() const override { return "synthetic"; }
     std::int64_t size() const override { return size_; }
-    Shape sample_shape() const override { return shape_; }
-    std::int64_t classes() const override { return classes_; }
-    void read(std::span<const std::int64_t> indices, float* x, std::int64_t* y) const override;
+    DataInfo info() const override { return {shape_, classes_}; }
+    Batch read(std::span<const std::int64_t> indices) const override;
 
   private:
     std::uint64_t seed_;

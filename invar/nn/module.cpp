@@ -3,10 +3,12 @@
 #include <fnmatch.h>
 
 #include <set>
+#include <utility>
 
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
+#include "invar/core/suggest.h"
 #include "invar/kernels/kernels.h"
 #include "invar/nn/module_watch.h"
 #include "invar/ops/checkpoint.h"
@@ -45,6 +47,27 @@ const ModuleWatch::See* ModuleWatch::current() {
     return watching();
 }
 
+Tensor Module::forward(const Tensor& x) {
+    Tensors results = forward(Tensors{x});
+    check(results.size() == 1, "{} has {} results, where one was asked for; call it with a list of tensors",
+          ModuleScope::path().empty() ? "the model" : ModuleScope::path(), results.size());
+    return results[0];
+}
+
+// A module that overrides neither would end here again and again.
+Tensors Module::forward(const Tensors& inputs) {
+    const std::string name = ModuleScope::path().empty() ? "the model" : ModuleScope::path();
+    check(inputs.size() == 1, "{} takes one tensor and was given {}", name, inputs.size());
+    thread_local const Module* trying = nullptr;
+    check(trying != this, "{} cannot be called: it has no forward()", name);
+    const Module* const outer = std::exchange(trying, this);
+    struct Leave {
+        const Module* outer;
+        ~Leave() { trying = outer; }
+    } const leave{outer};
+    return {forward(inputs[0])};
+}
+
 Tensor Module::operator()(const Tensor& x) {
     const ModuleScope scope(name_);
     std::optional<Autocast> cast;
@@ -55,6 +78,18 @@ Tensor Module::operator()(const Tensor& x) {
     if (const ModuleWatch::See* const see = watching(); see != nullptr && !parameters_.empty())
         (*see)(ModuleScope::path(), result);
     return result;
+}
+
+// Several tensors are not recomputed: what is checkpointed inside is.
+Tensors Module::operator()(const Tensors& inputs) {
+    if (inputs.size() == 1 && checkpointed_) return {(*this)(inputs[0])};
+    const ModuleScope scope(name_);
+    std::optional<Autocast> cast;
+    if (precision_) cast.emplace(*precision_);
+    Tensors results = forward(inputs);
+    if (const ModuleWatch::See* const see = watching(); see != nullptr && !parameters_.empty())
+        for (const Tensor& result : results) (*see)(ModuleScope::path(), result);
+    return results;
 }
 
 void Module::visit(const std::string& path, const std::function<void(const std::string&, Module&)>& f) {
@@ -87,6 +122,34 @@ std::vector<std::pair<std::string, Module*>> Module::modules() {
     std::vector<std::pair<std::string, Module*>> all;
     visit("", [&](const std::string& path, Module& module) { all.emplace_back(path, &module); });
     return all;
+}
+
+Module& Module::at(const std::string& path) {
+    std::vector<std::string> paths;
+    for (const auto& [found, module] : modules()) {
+        if (found == path) return *module;
+        paths.push_back(found);
+    }
+    fail<UsageError>("there is no module '{}'{}; this model has {}", path, did_you_mean(path, paths),
+                     listed({paths.begin() + 1, paths.end()}));
+}
+
+int Module::freeze(const std::string& pattern, bool frozen) {
+    int count = 0;
+    std::vector<std::string> names;
+    for (Parameter* parameter : parameters()) {
+        names.push_back(parameter->name);
+        bool matches = false;
+        for (std::size_t end = parameter->name.find('.'); !matches; end = parameter->name.find('.', end + 1)) {
+            matches = fnmatch(pattern.c_str(), parameter->name.substr(0, end).c_str(), 0) == 0;
+            if (end == std::string::npos) break;
+        }
+        if (!matches) continue;
+        parameter->value.set_requires_grad(!frozen);
+        ++count;
+    }
+    check<UsageError>(count > 0, "freeze: no parameter matches '{}'; this model has {}", pattern, listed(names));
+    return count;
 }
 
 void Module::to(Device device) {

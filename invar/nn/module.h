@@ -24,8 +24,15 @@ class Module {
     Module(const Module&) = delete;
     Module& operator=(const Module&) = delete;
 
-    virtual Tensor forward(const Tensor& x) = 0;
+    // A module overrides one of these: that of one tensor, or that of several with any number of results.
+    virtual Tensor forward(const Tensor& x);
+    virtual Tensors forward(const Tensors& inputs);
     Tensor operator()(const Tensor& x);
+    Tensors operator()(const Tensors& inputs);
+    template <class... More>
+    Tensors operator()(const Tensor& first, const Tensor& second, const More&... more) {
+        return (*this)(Tensors{first, second, more...});
+    }
 
     void train(bool on = true);
     void eval() { train(false); }
@@ -36,6 +43,12 @@ class Module {
     std::int64_t parameter_count();
     // Every module below and including this one, with its path; this one's is "".
     std::vector<std::pair<std::string, Module*>> modules();
+
+    // The module at a path such as "layers.0.attn"; throws a UsageError that names the nearest.
+    Module& at(const std::string& path);
+    // Takes the parameters that a pattern matches, by their own names or by a module around them ("features.*",
+    // "*.bias"), out of training, or back into it; returns how many. Throws a UsageError where there is none.
+    int freeze(const std::string& pattern, bool frozen = true);
 
     // Moves parameters and buffers; before an optimizer is made, which keeps them in memory of its own.
     void to(Device device);
@@ -81,9 +94,36 @@ class Module {
     std::vector<std::pair<std::string, std::unique_ptr<Tensor>>> buffers_;
 };
 
+// Modules that somebody else calls, named "0", "1", ...
+class ModuleList : public Module {
+  public:
+    template <class M>
+    M& append(std::unique_ptr<M> module) {
+        M& reference = *module;
+        modules_.push_back(&adopt(std::to_string(modules_.size()), std::move(module)));
+        return reference;
+    }
+    std::size_t size() const { return modules_.size(); }
+    Module& operator[](std::size_t i) { return *modules_.at(i); }
+    auto begin() const { return modules_.begin(); }
+    auto end() const { return modules_.end(); }
+    std::vector<Module*> checkpoint_blocks() override { return modules_; }
+
+  private:
+    std::vector<Module*> modules_;
+};
+
 // Modules one after the other, named "0", "1", ...
 class Sequential : public Module {
   public:
+    Sequential() = default;
+    template <class... M>
+    explicit Sequential(std::unique_ptr<M>... modules) {
+        (then(std::move(modules)), ...);
+    }
+    explicit Sequential(std::vector<std::unique_ptr<Module>> modules) {
+        for (std::unique_ptr<Module>& module : modules) then(std::move(module));
+    }
     template <class M>
     Sequential& then(std::unique_ptr<M> module) {
         blocks_.push_back(&adopt(std::to_string(blocks_.size()), std::move(module)));

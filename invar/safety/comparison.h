@@ -80,6 +80,7 @@ struct Arm {
 struct Comparison {
     std::string metric;
     Better direction = Better::higher;
+    bool percent = false;  // a share, which people speak of in percent
     Limits limits;
     Arm baseline;
     std::vector<Arm> candidates;

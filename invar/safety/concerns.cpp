@@ -60,7 +60,9 @@ ScaleRange scale_range(const Tally& gradients, Dtype format) {
 void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages>& layers, std::span<const Batch> group,
                          std::vector<Concern>& concerns) {
     double batch = 0.0;
-    for (const Batch& b : group) batch = std::max(batch, range_of("", b.x).largest);
+    for (const Batch& b : group)
+        for (const auto& [name, tensor] : b.tensors())
+            if (is_floating(tensor.dtype())) batch = std::max(batch, range_of("", tensor).largest);
     const double by = std::max(jump(now.loss, loss_), jump(now.grad_norm, norm_));
     if (seen_ >= kStepsBefore && by > kJump) {
         Concern concern;

@@ -19,7 +19,7 @@ constexpr std::uint64_t kCountersAStep = std::uint64_t(1) << 32;
 class Run {
   public:
     Run(Setup& setup, const DiagnoseOptions& options) : setup_(setup), o_(options) {
-        if (!o_.loss) o_.loss = loss_of(setup);
+        if (!o_.loss) o_.loss = setup.loss;
         d_.format = o_.format;
         d_.candidate = o_.candidate.name();
         d_.scaled = o_.candidate.needs_scaler() || !o_.replays;

@@ -13,6 +13,10 @@ namespace {
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kBatches = "batches.safetensors";
 
+std::string tensor_name(const std::string& name, std::size_t batch) {
+    return fmt::format("{}.{}", name, batch);
+}
+
 }  // namespace
 
 std::string Failure::config_yaml() const {
@@ -26,15 +30,27 @@ void save_failure(const fs::path& folder, Setup& setup, std::span<const Batch> g
     make_folders(folder);
     fs::remove(folder / kState);
     TensorMap tensors;
+    nlohmann::json batches = nlohmann::json::array();
     for (std::size_t i = 0; i < group.size(); ++i) {
-        tensors.emplace(fmt::format("x.{}", i), group[i].x);
-        tensors.emplace(fmt::format("y.{}", i), group[i].y);
+        nlohmann::json names = nlohmann::json::array();
+        for (const auto& [name, tensor] : group[i].tensors()) {
+            tensors.emplace(tensor_name(name, i), tensor);
+            names.push_back(name);
+        }
+        batches.push_back({{"size", group[i].size}, {"tensors", names}});
     }
     save_safetensors(folder / kBatches, tensors);
     Checkpoint state = take_snapshot(setup, progress, config_yaml);
     state.state["rng"] = {{"seed", rng.seed}, {"offset", rng.offset}};
-    state.state["failure"] = {{"scale", scale}, {"batches", group.size()}};
+    state.state["failure"] = {{"scale", scale}, {"batches", batches}};
     save_checkpoint(folder / kState, state);
+}
+
+std::vector<Batch> on_device(std::span<const Batch> group, Device device) {
+    std::vector<Batch> there;
+    for (const Batch& batch : group)
+        there.push_back(batch.map([&](const Tensor& tensor) { return ops::to(tensor, device); }));
+    return there;
 }
 
 bool has_failure(const fs::path& run) {
@@ -53,13 +69,15 @@ Failure load_failure(const fs::path& folder) {
         failure.progress.step = state.at("progress").at("step");
         failure.progress.epoch = state.at("progress").at("epoch");
         failure.progress.batch = state.at("progress").at("batch");
-        const std::size_t count = state.at("failure").at("batches");
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto x = tensors.find(fmt::format("x.{}", i)), y = tensors.find(fmt::format("y.{}", i));
-            check<IoError>(x != tensors.end() && y != tensors.end() && x->second.rank() > 0 &&
-                               y->second.numel() == x->second.size(0),
-                           "{}: batch {} is missing or torn", folder.string(), i);
-            failure.group.push_back({x->second, y->second, x->second.size(0)});
+        for (const nlohmann::json& kept : state.at("failure").at("batches")) {
+            const std::size_t i = failure.group.size();
+            Batch batch({}, kept.at("size").get<std::int64_t>());
+            for (const std::string name : kept.at("tensors")) {
+                const auto found = tensors.find(tensor_name(name, i));
+                check<IoError>(found != tensors.end(), "{}: batch {} is missing or torn", folder.string(), i);
+                batch.set(name, found->second);
+            }
+            failure.group.push_back(std::move(batch));
         }
     } catch (const nlohmann::json::exception&) {
         fail<IoError>("{}: the state does not say which step failed; it was written by something else",
@@ -71,10 +89,7 @@ Failure load_failure(const fs::path& folder) {
 
 Finding replay_failure(Setup& setup, const Failure& failure, const LossFunction& loss) {
     restore_snapshot(setup, failure.state);
-    std::vector<Batch> group;
-    for (const Batch& batch : failure.group)
-        group.push_back({ops::to(batch.x, setup.device), ops::to(batch.y, setup.device), batch.size});
-    return find_first_bad(setup, group, failure.rng, failure.scale, loss);
+    return find_first_bad(setup, on_device(failure.group, setup.device), failure.rng, failure.scale, loss);
 }
 
 }  // namespace invar

@@ -15,7 +15,7 @@ namespace {
 class Search {
   public:
     Search(Setup& setup, const StepStart& start, double scale, const LossFunction& loss)
-        : setup_(setup), start_(start), scale_(scale), loss_(loss ? loss : loss_of(setup)) {}
+        : setup_(setup), start_(start), scale_(scale), loss_(loss ? loss : setup.loss) {}
     Finding run();
 
   private:
@@ -48,13 +48,16 @@ std::string module_title(const std::string& path) {
 std::string Search::bad_sample() const {
     for (std::size_t b = 0; b < start_.group.size(); ++b) {
         const Batch& batch = start_.group[b];
-        if (all_finite(batch.x)) continue;
-        const std::vector<double> values = batch.x.to_vector<double>();
-        const std::size_t each = values.size() / std::size_t(std::max<std::int64_t>(1, batch.size));
-        for (std::size_t i = 0; i < values.size(); ++i)
-            if (!std::isfinite(values[i]))
-                return start_.group.size() > 1 ? fmt::format("sample {} of batch {} of the step", i / each, b)
-                                               : fmt::format("sample {} of the batch", i / each);
+        for (const auto& [name, tensor] : batch.tensors()) {
+            if (!is_floating(tensor.dtype()) || all_finite(tensor)) continue;
+            const std::vector<double> values = tensor.to_vector<double>();
+            const std::size_t each =
+                std::max<std::size_t>(1, values.size() / std::size_t(std::max<std::int64_t>(1, batch.size)));
+            for (std::size_t i = 0; i < values.size(); ++i)
+                if (!std::isfinite(values[i]))
+                    return start_.group.size() > 1 ? fmt::format("sample {} of batch {} of the step", i / each, b)
+                                                   : fmt::format("sample {} of the batch", i / each);
+        }
     }
     return {};
 }
@@ -75,7 +78,8 @@ Tensor Search::master_of(const Tensor& tensor) const {
 
 std::string Search::name_of_input(const Tensor& tensor, std::size_t i) const {
     for (const Batch& batch : start_.group)
-        if (batch.x.raw() == tensor.raw()) return "batch";
+        for (const auto& [name, given] : batch.tensors())
+            if (given.raw() == tensor.raw()) return name == "x" ? "batch" : fmt::format("{} of the batch", name);
     const Tensor master = master_of(tensor);
     for (const Parameter* parameter : setup_.optimizer->store().parameters())
         if (parameter->value.raw() == master.raw() && parameter->value.numel() > 0)

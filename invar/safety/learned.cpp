@@ -24,6 +24,13 @@ bool fell(const Series& loss) {
     return loss.y.size() > 1 && tail_of(loss) < loss.y.front();
 }
 
+// The best that guessing may come to on so many samples, where the metric is a share of them.
+double luckiest(const Metric& metric, std::int64_t samples) {
+    const double chance = *metric.chance, sign = metric.better == Better::higher ? 1.0 : -1.0;
+    if (metric.print != Metric::Print::percent) return chance;
+    return chance + sign * kDeviations * std::sqrt(chance * (1 - chance) / double(samples));
+}
+
 std::string from_to(double first, double last) {
     return fmt::format("{:.4g} at first, {:.4g} at the end", first, last);
 }
@@ -31,23 +38,27 @@ std::string from_to(double first, double last) {
 }  // namespace
 
 std::string why_not_learned(const RunLog& log, const Start& start) {
-    const auto series = [&](const char* name) {
+    const auto series = [&](const std::string& name) {
         const auto found = log.series.find(name);
         return found == log.series.end() ? Series{} : found->second;
     };
-    const Series trained = series("loss"), val_loss = series("val_loss"), accuracy = series("val_accuracy");
-    const bool val_fell = !val_loss.empty() && val_loss.y.back() < start.loss;
+    const double loss_before = start.metrics.empty() ? kUnknown : start.metrics.front().value;
+    const Series trained = series("loss"), val_loss = series("val_loss");
+    const bool val_fell = !val_loss.empty() && val_loss.y.back() < loss_before;
     if (!fell(trained) && !val_fell)
         return fmt::format("its loss did not fall: {}", val_loss.empty()
                                                             ? from_to(trained.empty() ? kUnknown : trained.y.front(),
                                                                       trained.empty() ? kUnknown : tail_of(trained))
-                                                            : from_to(start.loss, val_loss.y.back()));
-    if (accuracy.empty() || start.classes < 1 || start.samples < 1) return "";
-    const double chance = 1.0 / double(start.classes);
-    const double luck = chance + kDeviations * std::sqrt(chance * (1 - chance) / double(start.samples));
-    if (accuracy.y.back() > luck) return "";
-    return fmt::format("its val_accuracy of {:.2f}% is what guessing gives: {} classes, {} samples, so up to {:.2f}%",
-                       100 * accuracy.y.back(), start.classes, start.samples, 100 * luck);
+                                                            : from_to(loss_before, val_loss.y.back()));
+    for (const auto& [metric, before] : start.metrics) {
+        const Series values = series("val_" + metric.name);
+        if (values.empty() || !metric.chance || start.samples < 1) continue;
+        const double sign = metric.better == Better::higher ? 1.0 : -1.0, bound = luckiest(metric, start.samples);
+        if (sign * values.y.back() > sign * bound) continue;
+        return fmt::format("its val_{} of {} is what guessing gives: {}, or {} by luck on {} samples", metric.name,
+                           metric.str(values.y.back()), metric.str(*metric.chance), metric.str(bound), start.samples);
+    }
+    return "";
 }
 
 Doubt doubt_learning(const RunRecord& run, const std::string& metric, Better direction) {

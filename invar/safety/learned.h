@@ -10,14 +10,13 @@ namespace invar {
 
 // How a network did before its first step.
 struct Start {
-    double loss = kUnknown;
-    double accuracy = kUnknown;
-    std::int64_t classes = 0;
-    std::int64_t samples = 0;  // validated on
+    std::vector<Measured> metrics;  // "loss" first
+    std::int64_t samples = 0;       // validated on
 };
 
 // For runs of ours: why the run is not shown to have learned, "" where it is. Its loss must have fallen, on the data
-// trained on or on those kept aside, and its accuracy must lie above chance by more than chance explains.
+// trained on or on those kept aside, and metrics of which it is known what guessing gives must be better than that by
+// more than luck explains.
 std::string why_not_learned(const RunLog& log, const Start& start);
 
 // For runs of others, of which we know what they logged.

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "invar/tasks/metric.h"
+
 namespace invar {
 
-enum class Better { higher, lower };
 // As its words say: "val/top1_error" is better when lower. Nothing where they do not.
 std::optional<Better> direction_of(const std::string& metric);
 // The same, or a UsageError that asks for --direction.

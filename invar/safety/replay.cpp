@@ -39,11 +39,6 @@ class Rewind {
 
 }  // namespace
 
-LossFunction loss_of(const Setup& setup) {
-    return
-        [loss = setup.loss](const Tensor& output, const Batch& batch) { return training_loss(loss, output, batch.y); };
-}
-
 WithoutOverrides::WithoutOverrides(Module& model) {
     for (const auto& [path, module] : model.modules()) {
         if (!module->precision()) continue;
@@ -59,30 +54,18 @@ Replayed replay(Module& model, Optimizer& optimizer, const StepStart& start, con
     const Rewind rewind(model, start.rng);
     std::optional<WithoutOverrides> plain;
     if (!options.overrides) plain.emplace(model);
-    const Tf32Scope tf32(options.precision.kind == Precision::Kind::tf32);
-    std::int64_t samples = 0;
-    for (const Batch& batch : start.group) samples += batch.size;
-
     optimizer.zero_grad();
     Replayed result;
     const WatchScope watch(options.watcher);
-    for (const Batch& batch : start.group) {
-        Tensor loss;
-        {
-            const Autocast cast(options.precision);
-            const Tensor output = model(batch.x);
-            const ModuleScope scope("loss");
-            loss = options.loss(output, batch);
-        }
-        const double share = start.group.size() > 1 ? double(batch.size) / double(samples) : 1.0;
-        result.loss += share * loss.item();
-        {
+    forward_backward(options.loss, model, options.precision, start.group, [&](const Tensor& loss) {
+        result.loss += loss.item();
+        Tensor scaled = loss;
+        if (options.scale != 1.0) {
             const ModuleScope scope("loss scale");
-            if (share != 1.0) loss = loss * share;
-            if (options.scale != 1.0) loss = loss * options.scale;
+            scaled = loss * options.scale;
         }
-        backward(loss);  // outside that scope: a checkpointed region runs its modules again
-    }
+        backward(scaled);  // outside that scope: a checkpointed region runs its modules again
+    });
     const Tensor gradients = optimizer.store().gradients();
     result.finite = std::isfinite(result.loss) && kernels_for(gradients.device()).all_finite(gradients.view());
     return result;

@@ -2,7 +2,6 @@
 // precision and at any loss scale, watched by whoever wants to know what happened inside.
 #pragma once
 
-#include <functional>
 #include <span>
 
 #include "invar/autograd/watch.h"
@@ -10,11 +9,6 @@
 #include "invar/train/setup.h"
 
 namespace invar {
-
-// A scalar from the model's output; its ops run under the module path "loss".
-using LossFunction = std::function<Tensor(const Tensor& output, const Batch& batch)>;
-// The one that the run trains with.
-LossFunction loss_of(const Setup& setup);
 
 inline const Precision kFullPrecision = Precision::parse("32-true");
 

@@ -48,7 +48,7 @@ class Search {
 };
 
 Search::Search(Setup& setup, const TuneOptions& options) : setup_(setup), o_(options) {
-    if (!o_.loss) o_.loss = loss_of(setup);
+    if (!o_.loss) o_.loss = setup.loss;
     check<UsageError>(o_.batches >= 1, "--batches {}: must be at least 1", o_.batches);
     check<UsageError>(o_.target.error > 0 && o_.target.cosine < 1,
                       "--target: the error must be above 0 and the cosine below 1");

@@ -29,8 +29,8 @@ std::int64_t logged_every(const TrainerConfig& trainer) {
 
 // All mistakes that can be seen before the first run are found before the first run.
 void check_options(ValidateOptions& options) {
-    check<UsageError>(options.metric.starts_with("val_"),
-                      "--metric {}: not measured in validation; use val_accuracy or val_loss", options.metric);
+    check<UsageError>(options.metric.empty() || options.metric.starts_with("val_"),
+                      "--metric {}: not measured in validation; leave it out, or use val_loss", options.metric);
     check<UsageError>(options.seeds >= 1, "--seeds {}: must be at least 1", options.seeds);
     check_limits(options.limits);
     const std::int64_t validated = options.base.trainer.limit_val_batches.among(1);
@@ -53,7 +53,7 @@ void check_options(ValidateOptions& options) {
                           name, name_of(wanted.level));
         check<UsageError>(name != kBaseline, "--candidates {}: FP32 is the baseline itself; name another precision",
                           candidate);
-        const std::string full = why_fp32(candidate_config(options.base, candidate));
+        const std::string full = why_fp32(options.task, candidate_config(options.base, candidate));
         check<UsageError>(full.empty(), "--candidates {}: {}, so that FP32 would be held against itself", candidate,
                           full);
         const std::string other = configured ? "" : changed_by_level(options.base.trainer, candidate);
@@ -61,6 +61,19 @@ void check_options(ValidateOptions& options) {
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
     options.candidates = std::move(names);
+}
+
+// By the task's own word; a name that is none of its metrics is refused after the first run, which tells what it logs.
+void choose_metric(Validation& validation) {
+    const std::vector<Metric> metrics = validation.options.task->metrics();
+    std::string& wanted = validation.options.metric;
+    if (wanted.empty()) wanted = "val_" + metrics[metrics.size() > 1 ? 1 : 0].name;
+    validation.metric = wanted;
+    for (const Metric& metric : metrics) {
+        if ("val_" + metric.name != wanted) continue;
+        validation.direction = metric.better;
+        validation.percent = metric.print == Metric::Print::percent;
+    }
 }
 
 fs::path make_validation_folder(const Config& base) {
@@ -101,15 +114,15 @@ RunRecord record_in(const fs::path& folder, const Validation& validation, const 
 // Only the baseline is asked: a candidate that learned nothing differs from one that did.
 std::optional<Start> start_of(Setup& setup, const Arm& arm) {
     if (arm.name != kBaseline) return std::nullopt;
-    const Evaluation before = evaluate(*setup.model, *setup.test_data, setup.precision);
-    return Start{before.loss, before.accuracy, setup.test_data->dataset().classes(), before.samples};
+    const Evaluation before = evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
+    return Start{before.metrics, before.samples};
 }
 
 void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
     RunSummary summary;
     std::optional<Start> start;
     try {
-        Trainer trainer(config_for(validation, arm.name, seed));
+        Trainer trainer(validation.options.task, config_for(validation, arm.name, seed));
         trainer.set_diagnosis(explain);
         const Device device = trainer.setup().device;
         if (!device.is_cpu())
@@ -133,15 +146,15 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
 
 }  // namespace
 
-std::string why_fp32(const Config& config) {
+std::string why_fp32(const std::shared_ptr<const Task>& task, const Config& config) {
     const TrainerConfig& trainer = config.trainer;
-    if (!computes_low(config)) {
+    if (!computes_low(*task, config)) {
         if (trainer.amp_level == "O0") return "with trainer.amp_level=O0 nothing is cast";
         if (trainer.precision_overrides.empty()) return "trainer.precision_schedule names no lower precision";
         return "trainer.precision_overrides keeps every module with weights in FP32";
     }
     if (trainer.precision_schedule.empty()) return "";
-    const Setup setup(config);
+    const Setup setup(task, config);
     const PrecisionPlan plan(trainer, setup.steps_per_epoch);
     for (const std::int64_t step : plan.changes())
         if (step < setup.total_steps && computes_low(*setup.model, plan.at(step))) return "";
@@ -167,10 +180,9 @@ Config candidate_config(const Config& base, const std::string& candidate) {
 Validation validate(const ValidateOptions& options, Observer& observer) {
     Validation validation;
     validation.options = options;
+    if (!validation.options.task) validation.options.task = make_task(options.base);
     check_options(validation.options);
-    validation.metric = options.metric;
-    // A name that says nothing is none of those that our runs log, which shows after the first of them.
-    validation.direction = direction_of(options.metric).value_or(Better::higher);
+    choose_metric(validation);
     validation.limits = options.limits;
     validation.folder = make_validation_folder(options.base);
     validation.baseline.name = kBaseline;
@@ -182,7 +194,7 @@ Validation validate(const ValidateOptions& options, Observer& observer) {
     for (int seed = 0; seed < options.seeds && !baseline.failed(); ++seed) {
         run_once(validation, baseline, seed, observer);
         if (!baseline.failed() && baseline.runs.back().metric == 0)
-            baseline.failure = fmt::format("its {} is 0; train longer, or compare another --metric", options.metric);
+            baseline.failure = fmt::format("its {} is 0; train longer, or compare another --metric", validation.metric);
         learned = learned && !baseline.failed() && baseline.runs.back().not_learned.empty();
         for (Arm& arm : validation.candidates)
             if (learned && !arm.failed()) run_once(validation, arm, seed, observer);

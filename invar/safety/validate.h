@@ -12,10 +12,11 @@
 namespace invar {
 
 struct ValidateOptions {
+    std::shared_ptr<const Task> task = {};  // none: that of the configuration
     Config base;  // its precision is set aside: the baseline is FP32, the candidates are those named here
     std::vector<std::string> candidates;  // also kConfigured; none: default_candidates(base)
     int seeds = 1;                        // runs a precision, with base.seed, base.seed + 1, ...
-    std::string metric = "val_accuracy";  // any that the runs log as val_...
+    std::string metric = {};              // any that the runs log as val_...; none: what the task is compared by
     Limits limits;
 };
 
@@ -26,13 +27,13 @@ bool is_of_its_own(const Config& base);
 // That where it is so, else FP16 and BF16.
 std::vector<std::string> default_candidates(const Config& base);
 // Why a run would be FP32 from its first step to its last, and agree perfectly with the baseline; "" where it is not.
-std::string why_fp32(const Config& config);
+std::string why_fp32(const std::shared_ptr<const Task>& task, const Config& config);
 // What a run in one of the candidates is trained with.
 Config candidate_config(const Config& base, const std::string& candidate);
 
 struct Validation : Comparison {
     std::filesystem::path folder;
-    ValidateOptions options;
+    ValidateOptions options;  // with its task
     int threads = 0;
     std::string device;  // what trained, as it describes itself; "" for the CPU
 };

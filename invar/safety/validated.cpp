@@ -18,6 +18,7 @@
 #include "invar/safety/run_log.h"
 #include "invar/train/config_value.h"
 #include "invar/train/low_precision.h"
+#include "invar/train/setup.h"
 
 namespace invar {
 
@@ -189,7 +190,7 @@ std::vector<std::string> validating_words(const Config& config) {
 }
 
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
-    if (!why_fp32(config).empty()) return "";
+    if (!why_fp32(make_task(config), config).empty()) return "";
     const std::string precision = is_of_its_own(config) ? kConfigured : config.trainer.resolved_precision().name();
     const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);
     const std::optional<Remembered> known = recall(file, config);

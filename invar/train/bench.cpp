@@ -29,7 +29,8 @@ constexpr int kLongest = 200;
 
 // Everything of a run but its data set: a group of random batches, trained on again and again.
 struct Bench {
-    explicit Bench(const Config& config) : setup(config), step(setup, config.trainer.cuda_graph) {
+    Bench(std::shared_ptr<const Task> task, const Config& config)
+        : setup(std::move(task), config), step(setup, config.trainer.cuda_graph) {
         setup.model->train();
         setup.train_data->start_epoch(0);
         while (std::int64_t(group.size()) < setup.accumulate) group.push_back(*setup.train_data->next());
@@ -56,14 +57,15 @@ struct Bench {
     int stretch = 1;
 };
 
-Config config_for(const Config& base, const std::string& precision) {
-    Config config = in_precision(base, precision);
+Config config_for(const BenchOptions& options, const std::string& precision) {
+    Config config = in_precision(options.base, precision);
+    config.trainer.limit_train_batches = BatchCount::all();
+    config.trainer.limit_val_batches = BatchCount::all();
+    if (options.task) return config;
     config.data.name = "synthetic";
     config.data.size = std::max<std::int64_t>(config.data.batch_size * config.trainer.accumulate_grad_batches, 10);
     config.data.size = std::max(config.data.size, config.data.classes);
     config.data.num_workers = 0;
-    config.trainer.limit_train_batches = BatchCount::all();
-    config.trainer.limit_val_batches = BatchCount::all();
     return config;
 }
 
@@ -114,11 +116,12 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         check<UsageError>(other.empty(), "--precisions {}: {}; leave out one of the two", precision, other);
         const auto same = [&](const BenchResult& other) { return other.precision == name; };
         if (std::any_of(results.begin(), results.end(), same)) continue;
-        configs.push_back(config_for(options.base, name));
+        configs.push_back(config_for(options, name));
         configs.back().trainer.resolved_precision().require(device);
         results.emplace_back().precision = name;
     }
     const std::size_t n = configs.size();
+    const std::shared_ptr<const Task> task = options.task ? options.task : make_task(configs[0]);
     auto tell = [&, done = 0](int steps) mutable {
         done += steps;
         const int all = int(n) * (1 + options.warmup + options.steps);
@@ -133,7 +136,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
 
     // Memory first, one precision at a time, so that no other's weights are counted with it.
     for (std::size_t i = 0; i < n; ++i) {
-        Bench bench(configs[i]);
+        Bench bench(task, configs[i]);
         release_cached_memory(bench.setup.device);
         reset_peak_memory(bench.setup.device);
         const FlopCount flops;
@@ -149,7 +152,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
 
     const CpuUse used = cpu_use();
     std::vector<std::unique_ptr<Bench>> benches;
-    for (const Config& config : configs) benches.push_back(std::make_unique<Bench>(config));
+    for (const Config& config : configs) benches.push_back(std::make_unique<Bench>(task, config));
     std::vector<std::vector<double>> times(n);
     for (std::size_t i = 0; i < n; ++i) {
         benches[i]->warm_up(options.warmup);

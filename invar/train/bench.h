@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "invar/core/memory.h"
+#include "invar/tasks/task.h"
 #include "invar/train/config.h"
 
 namespace invar {
 
 struct BenchOptions {
-    Config base;  // model, batch, optimizer, clipping, threads; its data set is not read
+    std::shared_ptr<const Task> task = {};  // with its data; none: that of the configuration, on data made up
+    Config base;                            // model, batch, optimizer, clipping, threads
     std::vector<std::string> precisions = {"32-true", "16-mixed", "bf16-mixed"};
     int steps = 20;  // timed, of each precision; on a GPU each stands for a stretch of steps without a wait between
     int warmup = 3;  // before them, not timed

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
 
@@ -18,17 +19,25 @@ constexpr std::size_t kMaxForms = 8;  // shapes that are worth a recording
 // Groups of batches of the same shapes, and the recording that serves them.
 struct GraphedStep::Form {
     explicit Form(std::span<const Batch> group) {
+        for (const Batch& batch : group) sizes.push_back(batch.size);
         for (const Batch& batch : group)
-            for (const Tensor& tensor : {batch.x, batch.y}) shapes.emplace_back(tensor.shape(), tensor.dtype());
+            for (const auto& [name, tensor] : batch.tensors()) shapes.push_back({name, tensor.shape(), tensor.dtype()});
     }
     void fill_inputs(std::span<const Batch> group) const {
-        for (std::size_t i = 0; i < group.size(); ++i) {
-            Kernels& kernels = kernels_for(inputs[i].x.device());
-            kernels.copy(group[i].x.view(), inputs[i].x.view());
-            kernels.copy(group[i].y.view(), inputs[i].y.view());
-        }
+        for (std::size_t i = 0; i < group.size(); ++i)
+            for (const auto& [name, tensor] : group[i].tensors()) {
+                const Tensor& input = inputs[i][name];
+                kernels_for(input.device()).copy(tensor.view(), input.view());
+            }
     }
-    std::vector<std::pair<Shape, Dtype>> shapes;
+    struct Input {
+        std::string name;
+        Shape shape;
+        Dtype dtype;
+        bool operator==(const Input&) const = default;
+    };
+    std::vector<Input> shapes;  // of all batches, one after the other
+    std::vector<std::int64_t> sizes;
     int runs = 0;
     std::vector<Batch> inputs;         // what the recording reads
     Tensor loss;                       // what it writes
@@ -101,14 +110,14 @@ bool GraphedStep::settled(std::span<const Batch> group) const {
 }
 
 Tensor GraphedStep::run(std::span<const Batch> group) {
-    return training_step(*setup_.model, *setup_.optimizer, *setup_.scaler, setup_.precision, setup_.clip, group,
-                         reports_, setup_.loss);
+    return training_step(setup_.loss, *setup_.model, *setup_.optimizer, *setup_.scaler, setup_.precision, setup_.clip,
+                         group, reports_);
 }
 
 Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {
     for (const Batch& batch : group) {
         const PurposeScope purpose(Purpose::data);
-        form.inputs.push_back({Tensor::empty_like(batch.x), Tensor::empty_like(batch.y), batch.size});
+        form.inputs.push_back(batch.map([](const Tensor& tensor) { return Tensor::empty_like(tensor); }));
     }
     // What the steps so far left behind would lie idle beside the recording's own memory.
     if (!pool_) {
@@ -117,7 +126,11 @@ Tensor GraphedStep::record(Form& form, std::span<const Batch> group) {
     }
     form.fill_inputs(group);
     try {
-        form.recording = kernels_for(setup_.device).record(*pool_, [&] { form.loss = run(form.inputs); });
+        form.recording = kernels_for(setup_.device).record(*pool_, [&] {
+            const std::uint64_t hooks = hooks_run();
+            form.loss = run(form.inputs);
+            check(hooks_run() == hooks, "gradient hooks run on the host");
+        });
     } catch (const Error& error) {
         setup_.scaler->forget_step();
         give_up(error.what());
@@ -142,15 +155,9 @@ Tensor GraphedStep::replay(Form& form, std::span<const Batch> group) {
 }
 
 GraphedStep::Form* GraphedStep::form_of(std::span<const Batch> group) const {
+    const Form wanted(group);
     const auto same = [&](const std::unique_ptr<Form>& form) {
-        if (form->shapes.size() != 2 * group.size()) return false;
-        for (std::size_t i = 0; i < group.size(); ++i) {
-            const auto is = [&](std::size_t at, const Tensor& tensor) {
-                return form->shapes[at].first == tensor.shape() && form->shapes[at].second == tensor.dtype();
-            };
-            if (!is(2 * i, group[i].x) || !is(2 * i + 1, group[i].y)) return false;
-        }
-        return true;
+        return form->shapes == wanted.shapes && form->sizes == wanted.sizes;
     };
     const auto found = std::find_if(forms_.begin(), forms_.end(), same);
     return found == forms_.end() ? nullptr : found->get();

@@ -41,13 +41,13 @@ std::string changed_by_level(const TrainerConfig& trainer, const std::string& pr
     return fmt::format("with trainer.amp_level={} it would train as {}", trainer.amp_level, trained);
 }
 
-bool computes_low(const Config& config) {
+bool computes_low(const Task& task, const Config& config) {
     const TrainerConfig& trainer = config.trainer;
     std::vector<Precision> precisions = {trainer.resolved_precision()};
     for (const PrecisionChange& change : trainer.precision_schedule)
         precisions.push_back(trainer.at_level(change.precision));
     if (trainer.precision_overrides.empty()) return std::ranges::any_of(precisions, is_low);
-    const std::unique_ptr<Module> model = make_model(model_options(config));
+    const std::unique_ptr<Module> model = task.make_model();
     override_precision(*model, trainer.precision_overrides);
     return std::ranges::any_of(precisions, [&](const Precision& each) { return computes_low(*model, each); });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "invar/nn/module.h"
+#include "invar/tasks/task.h"
 #include "invar/train/config.h"
 
 namespace invar {
@@ -21,7 +22,7 @@ std::vector<std::pair<std::string, Precision>> precision_by_module(Module& model
 // Whether any of them is low.
 bool computes_low(Module& model, const Precision& run);
 // Likewise for the model of a configuration, in any precision of its schedule.
-bool computes_low(const Config& config);
+bool computes_low(const Task& task, const Config& config);
 
 // Why this precision would train as another one beside this trainer.amp_level: "with trainer.amp_level=O1 it would
 // train as 16-mixed". "" where it trains as itself.

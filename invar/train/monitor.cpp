@@ -66,15 +66,13 @@ void Monitor::look(std::int64_t step, std::int64_t epoch, std::span<const Batch>
     if (gradients) look->have_gradients = store.have_gradients();
     if (gradients) look->gradients.measure(store.gradients(), store.places());
     if (parameters) look->parameters.measure(store.weights(), store.places());
-    if (activations) look_at_activations(*look, group.front().x);
+    if (activations) look_at_activations(*look, group.front().head(kSamples));
     pending_.push_back(std::move(look));
 }
 
 // A forward pass of its own over a few samples, since a replayed step cannot be looked into. As in evaluation, so that
 // it draws no random numbers and moves no statistics.
-void Monitor::look_at_activations(Look& look, const Tensor& x) {
-    Shape shape = x.shape();
-    shape[0] = std::min(shape[0], kSamples);
+void Monitor::look_at_activations(Look& look, const Batch& samples) {
     look.activation_names.clear();
     const ModuleWatch watch([&](const std::string& path, const Tensor& result) {
         if (look.activation_names.size() == look.activations.room()) return;
@@ -86,7 +84,7 @@ void Monitor::look_at_activations(Look& look, const Tensor& x) {
     const Tf32Scope tf32(setup_.precision.kind == Precision::Kind::tf32);
     const bool was_training = setup_.model->training();
     setup_.model->eval();
-    (*setup_.model)(x.window(0, shape));
+    setup_.loss(*setup_.model, samples);
     setup_.model->train(was_training);
 }
 

@@ -54,7 +54,7 @@ class Monitor {
     struct Look;
     bool due(std::int64_t step, std::int64_t every) const { return config_.enabled && every > 0 && step % every == 0; }
     std::unique_ptr<Look> take_look();
-    void look_at_activations(Look& look, const Tensor& x);
+    void look_at_activations(Look& look, const Batch& samples);
     void judge_report(const HeardStep& step, Findings& findings);
     void collect(Findings& findings);
     void collect_gradients(const Look& look, Findings& findings);

@@ -33,6 +33,8 @@ nlohmann::json Trainer::watch_state() const {
     for (const Recovery& recovery : summary_.recoveries) recoveries.push_back(to_json(recovery));
     for (const PrecisionSpan& span : summary_.precisions) precisions.push_back({span.step, span.precision});
     const RunSummary& s = summary_;
+    nlohmann::json validation = nlohmann::json::object();
+    for (const Measured& measured : s.validation) validation[measured.metric.name] = measured.value;
     return {{"monitor", monitor_.state()},
             {"stability", stability_.state()},
             {"recoveries", recoveries},
@@ -43,9 +45,7 @@ nlohmann::json Trainer::watch_state() const {
               {"train_loss", s.train_loss},
               {"max_grad_norm", s.max_grad_norm},
               {"losses_finite", s.losses_finite},
-              {"validated", s.validated},
-              {"val_loss", s.val_loss},
-              {"val_accuracy", s.val_accuracy}}}};
+              {"validation", validation}}}};
 }
 
 void Trainer::restore_watch(const nlohmann::json& watch) {
@@ -58,9 +58,11 @@ void Trainer::restore_watch(const nlohmann::json& watch) {
     summary_.train_loss = s.at("train_loss");
     summary_.max_grad_norm = s.at("max_grad_norm");
     summary_.losses_finite = s.at("losses_finite");
-    summary_.validated = s.at("validated");
-    summary_.val_loss = s.at("val_loss");
-    summary_.val_accuracy = s.at("val_accuracy");
+    summary_.validation.clear();
+    const nlohmann::json& validation = s.at("validation");
+    for (const Metric& metric : setup_.task->metrics())
+        if (const auto found = validation.find(metric.name); found != validation.end())
+            summary_.validation.push_back({metric, found->get<double>()});
 }
 
 // The whole state of a run, as save() left it, with one more recovery where there was one. The precision comes first: a

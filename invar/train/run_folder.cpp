@@ -223,11 +223,12 @@ void RunFolder::log(const StepMetrics& m) {
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
-    metrics_->write(
-        JsonLine().add("step", m.step).add("epoch", m.epoch).add("val_loss", m.loss).add("val_accuracy", m.accuracy));
+    JsonLine line;
+    line.add("step", m.step).add("epoch", m.epoch);
+    for (const Measured& measured : m.metrics) line.add("val_" + measured.metric.name, measured.value);
+    metrics_->write(line);
     if (!events_) return;
-    events_->scalar("val/loss", m.step, m.loss);
-    events_->scalar("val/accuracy", m.step, m.accuracy);
+    for (const Measured& measured : m.metrics) events_->scalar("val/" + measured.metric.name, m.step, measured.value);
     events_->flush();
 }
 

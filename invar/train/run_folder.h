@@ -10,6 +10,7 @@
 #include "invar/io/checkpoint.h"
 #include "invar/io/events.h"
 #include "invar/io/jsonl.h"
+#include "invar/tasks/metric.h"
 #include "invar/train/alerts.h"
 #include "invar/train/config.h"
 
@@ -36,8 +37,7 @@ struct StepMetrics {
 struct ValidationMetrics {
     std::int64_t step = 0;
     std::int64_t epoch = 0;
-    double loss = 0.0;
-    double accuracy = 0.0;
+    std::vector<Measured> metrics;
 };
 
 // What the monitors measured at a step; what was not due is absent.

@@ -4,6 +4,8 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
+#include "invar/models/models.h"
+#include "invar/tasks/classification.h"
 #include "invar/train/precision_plan.h"
 #include "invar/train/weights.h"
 
@@ -62,8 +64,8 @@ ClipSpec clip_spec(const TrainerConfig& c) {
             float(c.gradient_clip_val)};
 }
 
-std::unique_ptr<Loader> make_loader(const Config& config, Split split, Device device) {
-    std::shared_ptr<Dataset> data = make_dataset(dataset_options(config), split);
+std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device) {
+    std::shared_ptr<const Dataset> data = task.data(split);
     LoaderOptions options;
     options.batch_size = config.data.batch_size;
     options.num_workers = int(config.data.num_workers);
@@ -78,15 +80,18 @@ std::unique_ptr<Loader> make_loader(const Config& config, Split split, Device de
     return std::make_unique<Loader>(data, options);
 }
 
-void check_data_fits(const Config& config, const Dataset& data) {
-    const ModelOptions model = model_options(config);
-    const Shape expected{model.height, model.width, model.channels};
-    check<UsageError>(data.sample_shape() == expected,
-                      "data.height, data.width and data.channels say {}, but {} has images of {}; set them to those",
-                      expected.str(), data.name(), data.sample_shape().str());
-    check<UsageError>(data.classes() <= model.classes,
-                      "model.classes is {}, but {} has {} classes; set model.classes={}", model.classes, data.name(),
-                      data.classes(), data.classes());
+ModelOptions model_options(const ModelConfig& config, const DataInfo& data) {
+    ModelOptions options;
+    options.name = config.name;
+    check<UsageError>(data.input.rank() == 3, "model {} takes images [height, width, channels], not samples of {}",
+                      config.name, data.input.str());
+    options.height = data.input[0];
+    options.width = data.input[1];
+    options.channels = data.input[2];
+    options.classes = config.classes;
+    options.dropout = config.dropout;
+    if (!config.hidden.empty()) options.hidden = config.hidden;
+    return options;
 }
 
 }  // namespace
@@ -102,21 +107,31 @@ DatasetOptions dataset_options(const Config& config) {
             c.height, c.width, c.channels, c.classes, std::uint64_t(config.seed)};
 }
 
-ModelOptions model_options(const Config& config) {
-    ModelOptions options;
-    options.name = config.model.name;
-    options.height = config.data.height;
-    options.width = config.data.width;
-    options.channels = config.data.channels;
-    options.classes = config.model.classes;
-    options.dropout = config.model.dropout;
-    if (!config.model.hidden.empty()) options.hidden = config.model.hidden;
-    return options;
+std::shared_ptr<const Task> make_task(const Config& config) {
+    const auto open = [options = dataset_options(config), config](Split split) {
+        std::shared_ptr<const Dataset> data = make_dataset(options, split);
+        const auto [image, classes] = data->info();
+        const Shape expected{config.data.height, config.data.width, config.data.channels};
+        check<UsageError>(image == expected,
+                          "data.height, data.width and data.channels say {}, but {} has images of {}; set them to "
+                          "those",
+                          expected.str(), data->name(), image.str());
+        check<UsageError>(classes <= config.model.classes,
+                          "model.classes is {}, but {} has {} classes; set model.classes={}", config.model.classes,
+                          data->name(), classes, classes);
+        return data;
+    };
+    const auto make = [model = config.model](const DataInfo& data) { return make_model(model_options(model, data)); };
+    using Loss = ClassificationOptions::Loss;
+    return std::make_shared<Classification>(
+        open, make,
+        ClassificationOptions{config.loss.name == "exp" ? Loss::exp : Loss::cross_entropy, config.loss.weight},
+        DataInfo{{config.data.height, config.data.width, config.data.channels}, config.data.classes});
 }
 
-std::unique_ptr<Module> make_initial_model(const Config& config) {
+std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config) {
     default_generator().set_state({std::uint64_t(config.seed), 0});
-    std::unique_ptr<Module> model = make_model(model_options(config));
+    std::unique_ptr<Module> model = task.make_model();
     if (!config.init_from.empty()) {
         try {
             load_weights(*model, config.init_from);
@@ -148,23 +163,25 @@ void require_precisions(const TrainerConfig& trainer, Device device) {
         require("precision_schedule", change.key(), change.precision, trainer.at_level(change.precision));
 }
 
-Setup::Setup(const Config& config)
-    : precision(config.trainer.resolved_precision()),
+Setup::Setup(const Config& config) : Setup(make_task(config), config) {}
+
+Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
+    : loss([trained](Module& model, const Batch& batch) { return trained->loss(model, batch); }),
+      task(std::move(trained)),
+      precision(config.trainer.resolved_precision()),
       device(resolve_device(config.trainer.device)),
       why_on_cpu(invar::why_on_cpu(config.trainer.device)),
       clip(clip_spec(config.trainer)),
-      loss(config.loss),
       scaling(config.scaler),
       accumulate(config.trainer.accumulate_grad_batches) {
     precision.require(device);
     require_precisions(config.trainer, device);
     set_threads(int(config.trainer.threads));
     kernels_for(device).configure({config.trainer.benchmark, config.trainer.deterministic});
-    train_data = make_loader(config, Split::train, device);
-    test_data = make_loader(config, Split::test, device);
-    check_data_fits(config, train_data->dataset());
+    train_data = make_loader(*task, config, Split::train, device);
+    test_data = make_loader(*task, config, Split::test, device);
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
-    model = make_initial_model(config);
+    model = make_initial_model(*task, config);
     model->to(device);
     optimizer =
         std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));

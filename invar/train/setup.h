@@ -4,17 +4,19 @@
 #include <memory>
 
 #include "invar/data/loader.h"
-#include "invar/models/models.h"
 #include "invar/optim/grad_scaler.h"
+#include "invar/tasks/task.h"
 #include "invar/train/config.h"
 
 namespace invar {
 
 DatasetOptions dataset_options(const Config& config);
-ModelOptions model_options(const Config& config);
+
+// What a configuration trains.
+std::shared_ptr<const Task> make_task(const Config& config);
 
 // The model with its initial weights: drawn by the seed, or read from init_from.
-std::unique_ptr<Module> make_initial_model(const Config& config);
+std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config);
 
 // Throws UsageError where the device lacks the precision of a module (trainer.precision_overrides) or of a later step
 // (trainer.precision_schedule), naming the entry. Asked before anything is trained.
@@ -26,6 +28,7 @@ std::string module_of(const std::string& parameter);
 // What a run trains with. Made once; lives until the run ends.
 struct Setup {
     explicit Setup(const Config& config);
+    Setup(std::shared_ptr<const Task> task, const Config& config);
     // Goes on in another precision: weights and moments stay as they are, the scaler begins anew.
     void set_precision(const Precision& wanted);
     // The same for single modules, by name pattern.
@@ -33,6 +36,9 @@ struct Setup {
     // The batches of one step: `accumulate` of them, fewer at the end of an epoch, none behind it.
     std::vector<Batch> next_group();
 
+    // Of the task; a test may put another in its place.
+    LossFunction loss;
+    std::shared_ptr<const Task> task;
     Precision precision;
     Device device;
     std::string why_on_cpu;  // where the device was left to us and is the CPU
@@ -42,7 +48,6 @@ struct Setup {
     std::unique_ptr<Loader> train_data;
     std::unique_ptr<Loader> test_data;
     ClipSpec clip;
-    LossConfig loss;
     ScalerConfig scaling;
     struct Change {
         std::int64_t step;  // counted from 0

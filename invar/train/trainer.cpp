@@ -53,7 +53,7 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
         .add("alerts", s.alerts)
         .add("final_scale", s.final_scale);
     if (s.steps > 0) line.add("train_loss", s.train_loss);
-    if (s.validated) line.add("val_loss", s.val_loss).add("val_accuracy", s.val_accuracy);
+    for (const Measured& measured : s.validation) line.add("val_" + measured.metric.name, measured.value);
     line.add("train_seconds", s.train_seconds)
         .add("samples_per_s", s.samples_per_s)
         .add("max_grad_norm", s.max_grad_norm);
@@ -75,10 +75,19 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
 
 }  // namespace
 
+double RunSummary::val(std::string_view metric) const {
+    for (const Measured& measured : validation)
+        if (measured.metric.name == metric) return measured.value;
+    return std::numeric_limits<double>::quiet_NaN();
+}
+
 Trainer::Trainer(Config config, std::optional<fs::path> resume)
+    : Trainer(make_task(config), config, std::move(resume)) {}
+
+Trainer::Trainer(std::shared_ptr<const Task> task, Config config, std::optional<fs::path> resume)
     : config_(std::move(config)),
       config_yaml_(to_yaml(config_)),
-      setup_(config_),
+      setup_(std::move(task), config_),
       reports_(setup_.device),
       monitor_(config_.monitor, setup_),
       stability_(config_.stability),
@@ -136,11 +145,10 @@ void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& befor
     std::erase_if(summary_.precisions,
                   [&](const PrecisionSpan& span) { return span.step > 0 && span.step >= progress_.step; });
     summary_.precision = summary_.precisions.back().precision;
-    summary_.validated = before.contains("val_loss") && before.contains("val_accuracy");
-    if (summary_.validated) {
-        summary_.val_loss = number_of(before.at("val_loss"));
-        summary_.val_accuracy = number_of(before.at("val_accuracy"));
-    }
+    summary_.validation.clear();
+    for (const Metric& metric : setup_.task->metrics())
+        if (const auto value = before.find("val_" + metric.name); value != before.end())
+            summary_.validation.push_back({metric, number_of(*value)});
     summary_.train_seconds = earlier_.seconds;
     summary_.samples_per_s = earlier_.samples_per_s;
     summary_.waited_share = earlier_.waited_share;
@@ -408,11 +416,8 @@ void Trainer::tell_of_folder(Observer& observer) {
 void Trainer::validate(Observer& observer) {
     hear_out(observer);
     if (unstable_ || setup_.test_data->batches_per_epoch() == 0) return;  // trainer.limit_val_batches=0: not at all
-    const Evaluation result = evaluate(*setup_.model, *setup_.test_data, setup_.precision);
-    summary_.validated = true;
-    summary_.val_loss = result.loss;
-    summary_.val_accuracy = result.accuracy;
-    ValidationMetrics m{progress_.step, progress_.epoch, result.loss, result.accuracy};
+    summary_.validation = evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
+    const ValidationMetrics m{progress_.step, progress_.epoch, summary_.validation};
     folder_->log(m);
     observer.validated(m);
 }

@@ -51,9 +51,8 @@ struct RunSummary {
     std::int64_t epochs = 0;
     double final_scale = 1.0;
     double train_loss = 0.0;
-    bool validated = false;  // ever
-    double val_loss = 0.0;
-    double val_accuracy = 0.0;
+    std::vector<Measured> validation;           // the last one; empty where there was none
+    double val(std::string_view metric) const;  // of it; NaN where there is none
     // These three over all processes that have trained it.
     double train_seconds = 0.0;      // without validation and checkpoints
     double samples_per_s = 0.0;      // without the first steps, in which libraries choose their ways
@@ -74,6 +73,7 @@ class Trainer {
   public:
     // resume: a run folder to go on with from its newest whole checkpoint.
     explicit Trainer(Config config, std::optional<std::filesystem::path> resume = {});
+    Trainer(std::shared_ptr<const Task> task, Config config, std::optional<std::filesystem::path> resume = {});
     RunSummary run(Observer& observer);
     // Whether run() will leave the folder as it is; see RunSummary.
     bool nothing_left() const { return summary_.nothing_left; }

@@ -86,7 +86,7 @@ TEST_F(DiagnoseCommand, ReplaysTheStepThatARunKept) {
     ::invar::Setup setup(config);
     setup.train_data->start_epoch(0);
     const std::vector<Batch> group = {*setup.train_data->next()};
-    group[0].x.data<float>()[3 * 36 + 1] = NAN;
+    group[0]["x"].data<float>()[3 * 36 + 1] = NAN;
     save_failure(failure_folder(folder_ / "runs/run"), setup, group, {7, 0, 7}, {1, 2}, 1.0, to_yaml(config));
     const Result result = invar({"diagnose", "runs/run"});
     EXPECT_EQ(result.code, 1) << result.err;

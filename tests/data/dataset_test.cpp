@@ -28,7 +28,7 @@ void write_idx(const TempFolder& folder, const std::string& prefix, bool packed)
 Batch read_all(const Dataset& dataset) {
     std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset.size()));
     std::iota(indices.begin(), indices.end(), std::int64_t(0));
-    return read_batch(dataset, indices);
+    return dataset.read(indices);
 }
 
 }  // namespace
@@ -42,10 +42,10 @@ TEST(Dataset, OpensPlainAndGzipFilesAlike) {
     for (const auto& dataset : {train, test}) {
         EXPECT_EQ(dataset->name(), "mnist");
         EXPECT_EQ(dataset->size(), 4);
-        EXPECT_EQ(dataset->classes(), 10);
-        EXPECT_EQ(dataset->sample_shape(), (Shape{3, 5, 1}));
+        EXPECT_EQ(dataset->info().outputs, 10);
+        EXPECT_EQ(dataset->info().input, (Shape{3, 5, 1}));
     }
-    EXPECT_EQ(read_all(*train).x.to_vector<float>(), read_all(*test).x.to_vector<float>());
+    EXPECT_EQ(read_all(*train)["x"].to_vector<float>(), read_all(*test)["x"].to_vector<float>());
 }
 
 TEST(Dataset, FindsFilesInTheFolderOfTheSetsName) {
@@ -59,17 +59,17 @@ TEST(Dataset, NormalisesAsAskedWhenABatchIsMade) {
     write_idx(folder, "train", false);
     DatasetOptions options = options_of("mnist", folder.str());
     const std::vector<std::int64_t> indices = {3, 0};
-    const Batch usual = read_batch(*make_dataset(options, Split::train), indices);
+    const Batch usual = make_dataset(options, Split::train)->read(indices);
     EXPECT_EQ(usual.size, 2);
-    EXPECT_EQ(usual.x.shape(), (Shape{2, 3, 5, 1}));
-    EXPECT_EQ(usual.y.dtype(), Dtype::i64);
-    EXPECT_EQ(usual.y.to_vector<std::int64_t>(), (std::vector<std::int64_t>{9, 1}));
-    const auto x = usual.x.to_vector<double>();
+    EXPECT_EQ(usual["x"].shape(), (Shape{2, 3, 5, 1}));
+    EXPECT_EQ(usual["y"].dtype(), Dtype::i64);
+    EXPECT_EQ(usual["y"].to_vector<std::int64_t>(), (std::vector<std::int64_t>{9, 1}));
+    const auto x = usual["x"].to_vector<double>();
     EXPECT_FLOAT_EQ(float(x[0]), float((145.0 / 255 - 0.5) / 0.5));
     EXPECT_FLOAT_EQ(float(x[15]), float((100.0 / 255 - 0.5) / 0.5));
 
     options.mean = 0.1307, options.std = 0.3081;
-    const auto z = read_batch(*make_dataset(options, Split::train), indices).x.to_vector<double>();
+    const auto z = make_dataset(options, Split::train)->read(indices)["x"].to_vector<double>();
     EXPECT_FLOAT_EQ(float(z[29]), float((114.0 / 255 - 0.1307) / 0.3081));
 }
 
@@ -79,7 +79,7 @@ TEST(Dataset, AccountsBatchesAsData) {
     const auto live = [] { return memory_stats({}).live[static_cast<int>(Purpose::data)]; };
     const std::int64_t before = live();
     const std::vector<std::int64_t> indices = {0, 1};
-    const Batch batch = read_batch(*dataset, indices);
+    const Batch batch = dataset->read(indices);
     EXPECT_EQ(live() - before, 2 * 784 * 4 + 2 * 8);
 }
 
@@ -96,12 +96,12 @@ TEST(Dataset, OpensBothCifars) {
     folder.write("cifar-100-binary/test.bin", record({5, 78}));
 
     const auto ten = make_dataset(options_of("cifar10", folder.str()), Split::train);
-    EXPECT_EQ(ten->sample_shape(), (Shape{32, 32, 3}));
-    EXPECT_EQ(read_all(*ten).y.to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
+    EXPECT_EQ(ten->info().input, (Shape{32, 32, 3}));
+    EXPECT_EQ(read_all(*ten)["y"].to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
     EXPECT_EQ(make_dataset(options_of("cifar10", folder.str()), Split::test)->size(), 1);
     const auto hundred = make_dataset(options_of("cifar100", folder.str()), Split::test);
-    EXPECT_EQ(hundred->classes(), 100);
-    EXPECT_EQ(read_all(*hundred).y.to_vector<std::int64_t>(), (std::vector<std::int64_t>{78}));
+    EXPECT_EQ(hundred->info().outputs, 100);
+    EXPECT_EQ(read_all(*hundred)["y"].to_vector<std::int64_t>(), (std::vector<std::int64_t>{78}));
 }
 
 TEST(Dataset, SaysWhatIsMissingWhereItLookedAndWhatToDo) {
@@ -157,7 +157,7 @@ TEST(Dataset, RefusesBadNumbers) {
 TEST(Dataset, RefusesSamplesThatDoNotExist) {
     const auto dataset = make_dataset({}, Split::train);
     const std::vector<std::int64_t> indices = {dataset->size()};
-    expect_error<Error>([&] { read_batch(*dataset, indices); }, {"sample 10000"});
+    expect_error<Error>([&] { dataset->read(indices); }, {"sample 10000"});
 }
 
 TEST(FashionMnist, HasTheSizesItsAuthorsPublished) {
@@ -169,10 +169,10 @@ TEST(FashionMnist, HasTheSizesItsAuthorsPublished) {
         const auto dataset = make_dataset(options_of("fashion_mnist", empty.str()), split);
         const std::int64_t expected = split == Split::train ? 60000 : 10000;
         ASSERT_EQ(dataset->size(), expected);
-        EXPECT_EQ(dataset->sample_shape(), (Shape{28, 28, 1}));
-        EXPECT_EQ(dataset->classes(), 10);
+        EXPECT_EQ(dataset->info().input, (Shape{28, 28, 1}));
+        EXPECT_EQ(dataset->info().outputs, 10);
         std::vector<std::int64_t> count(10);
-        for (const std::int64_t label : read_all(*dataset).y.to_vector<std::int64_t>()) ++count[std::size_t(label)];
+        for (const std::int64_t label : read_all(*dataset)["y"].to_vector<std::int64_t>()) ++count[std::size_t(label)];
         EXPECT_EQ(count, std::vector<std::int64_t>(10, expected / 10));
     }
 }

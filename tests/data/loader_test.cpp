@@ -7,6 +7,7 @@
 #include <set>
 
 #include "files.h"
+#include "invar/data/image_set.h"
 
 namespace invar {
 
@@ -20,9 +21,11 @@ class Numbers final : public Dataset {
     explicit Numbers(std::int64_t size) : size_(size) {}
     std::string name() const override { return "numbers"; }
     std::int64_t size() const override { return size_; }
-    Shape sample_shape() const override { return {1, 2, 1}; }
-    std::int64_t classes() const override { return size_; }
-    void read(std::span<const std::int64_t> indices, float* x, std::int64_t* y) const override {
+    DataInfo info() const override { return {{1, 2, 1}, size_}; }
+    Batch read(std::span<const std::int64_t> indices) const override {
+        Batch batch = image_batch(std::int64_t(indices.size()), {1, 2, 1});
+        float* x = batch["x"].data<float>();
+        std::int64_t* y = batch["y"].data<std::int64_t>();
         if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(indices[0] % 3));
         for (const std::int64_t index : indices) {
             ++samples_read;
@@ -31,6 +34,7 @@ class Numbers final : public Dataset {
             *x++ = -float(index);
             *y++ = index;
         }
+        return batch;
     }
 
     mutable std::atomic<int> samples_read = 0;
@@ -46,8 +50,8 @@ using Labels = std::vector<std::vector<std::int64_t>>;
 Labels drain(Loader& loader) {
     Labels all;
     while (auto batch = loader.next()) {
-        EXPECT_EQ(batch->size, batch->y.numel());
-        all.push_back(batch->y.to_vector<std::int64_t>());
+        EXPECT_EQ(batch->size, (*batch)["y"].numel());
+        all.push_back((*batch)["y"].to_vector<std::int64_t>());
     }
     return all;
 }
@@ -93,9 +97,9 @@ TEST_P(LoaderWith, GivesTheSameBytesWhateverTheNumberOfWorkers) {
         while (auto expected = plain.next()) {
             const auto batch = loader.next();
             ASSERT_TRUE(batch);
-            ASSERT_EQ(batch->x.shape(), expected->x.shape());
-            EXPECT_EQ(std::memcmp(batch->x.raw(), expected->x.raw(), expected->x.bytes()), 0);
-            EXPECT_EQ(std::memcmp(batch->y.raw(), expected->y.raw(), expected->y.bytes()), 0);
+            ASSERT_EQ((*batch)["x"].shape(), (*expected)["x"].shape());
+            EXPECT_EQ(std::memcmp((*batch)["x"].raw(), (*expected)["x"].raw(), (*expected)["x"].bytes()), 0);
+            EXPECT_EQ(std::memcmp((*batch)["y"].raw(), (*expected)["y"].raw(), (*expected)["y"].bytes()), 0);
         }
         EXPECT_FALSE(loader.next());
         EXPECT_FALSE(loader.next());
@@ -151,7 +155,7 @@ TEST_P(LoaderWith, StartsAnotherEpochInTheMiddleOfOne) {
         loader.start_epoch(i);
         plain.start_epoch(i);
         for (int n = 0; n < i; ++n) {
-            EXPECT_EQ(loader.next()->y.to_vector<std::int64_t>(), plain.next()->y.to_vector<std::int64_t>());
+            EXPECT_EQ((*loader.next())["y"].to_vector<std::int64_t>(), (*plain.next())["y"].to_vector<std::int64_t>());
         }
     }
 }
@@ -163,8 +167,8 @@ TEST_P(LoaderWith, HandsOnWhatAReadThrewAfterTheBatchesBeforeIt) {
     options.shuffle = false;
     Loader loader(dataset, options);
     loader.start_epoch(0);
-    EXPECT_EQ(loader.next()->y.to_vector<std::int64_t>()[0], 0);
-    EXPECT_EQ(loader.next()->y.to_vector<std::int64_t>()[0], 10);
+    EXPECT_EQ((*loader.next())["y"].to_vector<std::int64_t>()[0], 0);
+    EXPECT_EQ((*loader.next())["y"].to_vector<std::int64_t>()[0], 10);
     for (int i = 0; i < 2; ++i) expect_error<IoError>([&] { loader.next(); }, {"sample 25 cannot be read"});
     EXPECT_EQ(loader.position(), 2);
     loader.start_epoch(0, 3);
@@ -195,7 +199,7 @@ TEST_P(LoaderWith, GivesBatchesThatOutliveIt) {
         loader.start_epoch(0);
         batch = loader.next();
     }
-    const auto labels = batch->y.to_vector<std::int64_t>();
+    const auto labels = (*batch)["y"].to_vector<std::int64_t>();
     EXPECT_EQ(std::accumulate(labels.begin(), labels.end(), std::int64_t(0)), 28);
 }
 

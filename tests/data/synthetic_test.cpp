@@ -25,8 +25,8 @@ Samples all_of(const DatasetOptions& options, Split split) {
     const auto dataset = make_dataset(options, split);
     std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset->size()));
     std::iota(indices.begin(), indices.end(), std::int64_t(0));
-    const Batch batch = read_batch(*dataset, indices);
-    return {batch.x.to_vector<float>(), batch.y.to_vector<std::int64_t>(), dataset->sample_shape().numel()};
+    const Batch batch = dataset->read(indices);
+    return {batch["x"].to_vector<float>(), batch["y"].to_vector<std::int64_t>(), dataset->info().input.numel()};
 }
 
 // How many of `test` lie nearest to the mean of their own class in `train`.
@@ -60,8 +60,8 @@ double nearest_mean_accuracy(const Samples& train, const Samples& test, std::int
 TEST(Synthetic, HasTheSizesAskedFor) {
     const auto train = make_dataset(small_options(), Split::train);
     EXPECT_EQ(train->size(), 500);
-    EXPECT_EQ(train->sample_shape(), (Shape{8, 6, 3}));
-    EXPECT_EQ(train->classes(), 7);
+    EXPECT_EQ(train->info().input, (Shape{8, 6, 3}));
+    EXPECT_EQ(train->info().outputs, 7);
     EXPECT_EQ(make_dataset(small_options(), Split::test)->size(), 100);
 }
 
@@ -78,10 +78,10 @@ TEST(Synthetic, MakesASampleWithoutTheOnesBefore) {
     const auto dataset = make_dataset(small_options(), Split::train);
     const Samples all = all_of(small_options(), Split::train);
     const std::vector<std::int64_t> one = {321};
-    const Batch batch = read_batch(*dataset, one);
+    const Batch batch = dataset->read(one);
     const auto begin = all.x.begin() + 321 * all.width;
-    EXPECT_EQ(batch.x.to_vector<float>(), std::vector<float>(begin, begin + all.width));
-    EXPECT_EQ(batch.y.item(), double(all.y[321]));
+    EXPECT_EQ(batch["x"].to_vector<float>(), std::vector<float>(begin, begin + all.width));
+    EXPECT_EQ(batch["y"].item(), double(all.y[321]));
 }
 
 TEST(Synthetic, SharesPatternsBetweenSplitsButNoSample) {

@@ -2,6 +2,7 @@
 #include "tests/train/deeds.h"
 
 #include "invar/ops/ops.h"
+#include "invar/tasks/classification.h"
 #include "tests/gpu/fixture.h"
 #include "tests/train/scratch_run.h"
 
@@ -40,9 +41,10 @@ TEST_F(Gpu, Tf32RoundsItsOperandsAndFp32DoesNot) {
         ScalerOptions off;
         off.spec.enabled = false;
         GradScaler scaler(off, Device::cuda());
-        const std::vector<Batch> group{{ops::full({64, 64}, 1 + 0x1p-12, Dtype::f32, Device::cuda()),
-                                        ops::zeros({64}, Dtype::i64, Device::cuda()), 64}};
-        training_step(model, optimizer, scaler, precision, {}, group);
+        const std::vector<Batch> group{Batch({{"x", ops::full({64, 64}, 1 + 0x1p-12, Dtype::f32, Device::cuda())},
+                                              {"y", ops::zeros({64}, Dtype::i64, Device::cuda())}},
+                                             64)};
+        training_step(cross_entropy_loss, model, optimizer, scaler, precision, {}, group);
         EXPECT_EQ(model.product.to_vector<double>()[0], expected) << name;
     }
 }

@@ -52,7 +52,7 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
 }
 
 Batch front_of(const Batch& batch, std::int64_t size) {
-    return {ops::slice(batch.x, 0, 0, size), ops::slice(batch.y, 0, 0, size), size};
+    return batch.head(size);
 }
 
 using Change = std::function<void(int step, TrainedRun& setup, std::vector<Batch>& group)>;
@@ -93,7 +93,7 @@ Outcome train(const Config& config, bool graph, int steps, const Change& change 
 // Steps 9 and 13 meet an infinite pixel: all gradients are lost, and the scale backs off.
 void overflow(int step, TrainedRun&, std::vector<Batch>& group) {
     if (step != 9 && step != 13) return;
-    const Tensor& x = group.back().x;
+    const Tensor& x = group.back()["x"];
     kernels_for(x.device()).fill(x.window(7, {1}).view(), kInf);
 }
 
@@ -129,7 +129,7 @@ TEST_F(Gpu, ReplaysDropOtherElementsEachTime) {
 // A step between replays that draws numbers of its own, as validation with dropout would.
 TEST_F(Gpu, ReplaysGoOnWhereTheGeneratorIs) {
     const Change draw = [](int step, TrainedRun&, std::vector<Batch>& group) {
-        if (step % 6 == 5) ops::dropout(group[0].x, 0.5, true);
+        if (step % 6 == 5) ops::dropout(group[0]["x"], 0.5, true);
     };
     const Config config = config_for("mlp", "16-mixed");
     expect_same(train(config, false, 20, draw), train(config, true, 20, draw), "numbers drawn in between");
@@ -149,9 +149,9 @@ TEST_F(Gpu, ASmallerBatchRunsByItselfAndLaterHasItsOwnGraph) {
 
 TEST_F(Gpu, EagerWorkBetweenReplaysTouchesNothingOfTheirs) {
     const Change other_work = [](int step, TrainedRun& setup, std::vector<Batch>& group) {
-        if (step % 5 == 4) evaluate(*setup.model, *setup.test_data, setup.precision);
+        if (step % 5 == 4) evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
         for (const std::int64_t size : {3, 700, 30000, 200000})  // whatever was freed is written over
-            kernels_for(setup.device).fill(Tensor::empty({size}, Dtype::f32, group[0].x.device()).view(), kInf);
+            kernels_for(setup.device).fill(Tensor::empty({size}, Dtype::f32, group[0]["x"].device()).view(), kInf);
     };
     const Config config = config_for("convnet", "bf16-mixed");
     expect_same(train(config, false, 20), train(config, true, 20, other_work), "with other work in between");
@@ -271,8 +271,8 @@ TEST_F(Gpu, TheLoaderBringsTheSameBatchesAsOnTheCpu) {
         }
         for (const Batch& batch : kept) {
             const Batch expected = *cpu.train_data->next();
-            EXPECT_EQ(bytes_of(batch.x), bytes_of(expected.x));
-            EXPECT_EQ(bytes_of(batch.y), bytes_of(expected.y));
+            EXPECT_EQ(bytes_of(batch["x"]), bytes_of(expected["x"]));
+            EXPECT_EQ(bytes_of(batch["y"]), bytes_of(expected["y"]));
         }
     }
 }

@@ -62,7 +62,7 @@ TEST_F(GpuSafety, FaultsOfEveryLayerAreNamedAsOnTheCpu) {
 TEST_F(GpuSafety, ASampleThatIsNotFiniteIsNamed) {
     FaultyRun run = faulty("16-mixed", Fault::none, 0);
     kernels_for(run.setup.device)
-        .fill(run.group[0].x.window(5 * 16 + 3, {1}).view(), std::numeric_limits<double>::quiet_NaN());
+        .fill(run.group[0]["x"].window(5 * 16 + 3, {1}).view(), std::numeric_limits<double>::quiet_NaN());
     const Finding f = find_first_bad(run.setup, run.group, run.rng, 1.0);
     ASSERT_TRUE(f);
     EXPECT_EQ(f.blame, Blame::data) << f.text();
@@ -220,7 +220,7 @@ TEST_F(GpuSafety, TheStepThatFailedWaitsForItsDiagnosis) {
         ++asked;
         EXPECT_EQ(step.progress.step, kOutOfRangeStep - 1);
         EXPECT_EQ(setup.optimizer->state().taken, kOutOfRangeStep - 1);
-        EXPECT_GT(range_of("batch", step.group.front().x).largest, 65504);
+        EXPECT_GT(range_of("batch", step.group.front()["x"]).largest, 65504);
         return explain(setup, step);
     });
     Stopper observer;

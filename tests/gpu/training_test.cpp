@@ -198,7 +198,8 @@ std::vector<double> train(TrainedRun& setup, int steps) {
     for (int i = 0; i < steps; ++i) {
         const std::vector<Batch> group{*setup.train_data->next()};
         losses.push_back(
-            training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, group).item());
+            training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, group)
+                .item());
     }
     return losses;
 }
@@ -249,10 +250,10 @@ TEST_F(Gpu, LosesAsTheCpuDoes) {
         for (std::size_t i = 0; i < losses.size(); ++i)
             EXPECT_NEAR(losses[i], expected[i], tolerance * expected[i]) << precision << ", step " << i;
         EXPECT_LT(losses.back(), losses.front()) << precision;
-        const Evaluation here = evaluate(*cpu.model, *cpu.test_data, cpu.precision),
-                         there = evaluate(*gpu.model, *gpu.test_data, gpu.precision);
+        const Evaluation here = evaluate(*cpu.task, *cpu.model, *cpu.test_data, cpu.precision),
+                         there = evaluate(*gpu.task, *gpu.model, *gpu.test_data, gpu.precision);
         EXPECT_EQ(here.samples, there.samples);
-        EXPECT_NEAR(here.loss, there.loss, 4 * tolerance * here.loss) << precision;
+        EXPECT_NEAR(here.loss(), there.loss(), 4 * tolerance * here.loss()) << precision;
     }
 }
 
@@ -270,10 +271,10 @@ TEST_F(Gpu, AnEpochEndsWhereTheCpuEndsIt) {
         }
         TrainedRun setup(config);
         const std::vector<double> losses = train(setup, int(setup.steps_per_epoch));
-        const Evaluation end = evaluate(*setup.model, *setup.test_data, setup.precision);
+        const Evaluation end = evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
         double mean = 0;
         for (const double loss : losses) mean += loss / double(losses.size());
-        return std::tuple(mean, end.loss, end.accuracy);
+        return std::tuple(mean, end.loss(), end.at("accuracy"));
     };
     RecordProperty("data", real ? "fashion_mnist" : "synthetic: Fashion-MNIST is not installed");
     for (const char* precision : {"32-true", "16-mixed", "bf16-mixed"}) {

@@ -221,5 +221,80 @@ TEST(Sequential, RunsItsModulesInOrderAndNamesThemByNumber) {
     for (const float v : y.to_vector<float>()) EXPECT_GE(v, 0.0f);
 }
 
+TEST(Sequential, IsMadeFromAListOfLayers) {
+    Sequential net(std::make_unique<Flatten>(), std::make_unique<Linear>(4, 3), std::make_unique<Relu>());
+    EXPECT_EQ(keys(net.state_dict()), (std::vector<std::string>{"1.bias", "1.weight"}));
+    std::vector<std::unique_ptr<Module>> layers;
+    layers.push_back(std::make_unique<Linear>(4, 4));
+    layers.push_back(std::make_unique<Linear>(4, 2));
+    Sequential listed(std::move(layers));
+    EXPECT_EQ(listed(ramp({3, 4})).shape(), (Shape{3, 2}));
+}
+
+// Two tensors in, two out: a sum through a weight of its own, and the difference.
+class Pairing : public Module {
+  public:
+    using Module::forward;
+    Tensors forward(const Tensors& in) override { return {linear(in[0] + in[1]), in[0] - in[1]}; }
+    Linear& linear = add<Linear>("linear", 3, 3);
+};
+
+TEST(Module, TakesAndReturnsSeveralTensors) {
+    Pairing pair;
+    const Tensor a = ramp({2, 3}), b = ramp({2, 3}) * 2.0;
+    const Tensors results = pair(a, b);
+    ASSERT_EQ(results.size(), 2u);
+    EXPECT_EQ(results[1].to_vector<float>(), (a - b).to_vector<float>());
+    backward(ops::sum(results[0]));
+    EXPECT_TRUE(pair.linear.weight.value.grad());
+}
+
+TEST(Module, SaysWhichModuleCannotTakeWhatItIsGiven) {
+    Sequential net(std::make_unique<Linear>(3, 3));
+    const Tensor x = ramp({2, 3});
+    EXPECT_ERROR(net(x, x), Error, "the model takes one tensor and was given 2");
+    EXPECT_EQ(net(Tensors{x}).size(), 1u);
+    ModuleList list;
+    EXPECT_ERROR(list(x), Error, "cannot be called: it has no forward()");
+}
+
+class Stack : public Module {
+  public:
+    Stack() {
+        for (int i = 0; i < 3; ++i) layers.append(std::make_unique<Linear>(4, 4));
+    }
+    Tensor forward(const Tensor& x) override {
+        Tensor y = x;
+        for (Module* layer : layers) y = (*layer)(y);
+        return y;
+    }
+    ModuleList& layers = add<ModuleList>("layers");
+};
+
+TEST(ModuleList, NamesItsModulesByNumberAndLeavesTheCallingToOthers) {
+    Stack net;
+    EXPECT_EQ(net.layers.size(), 3u);
+    EXPECT_EQ(&net.at("layers.1"), &net.layers[1]);
+    EXPECT_EQ(&net.at(""), &net);
+    EXPECT_EQ(net(ramp({2, 4})).shape(), (Shape{2, 4}));
+    EXPECT_ERROR(net.at("layer.1"), UsageError, "did you mean 'layers.1'?");
+}
+
+TEST(Module, FreezesWhatAPatternMatches) {
+    Stack net;
+    const auto learning = [&] {
+        std::vector<std::string> names;
+        for (const Parameter* parameter : net.parameters())
+            if (parameter->value.requires_grad()) names.push_back(parameter->name);
+        return names;
+    };
+    EXPECT_EQ(net.freeze("layers.0"), 2);
+    EXPECT_EQ(net.freeze("*.bias"), 3);
+    EXPECT_EQ(learning(), (std::vector<std::string>{"layers.1.weight", "layers.2.weight"}));
+    EXPECT_EQ(net.freeze("layers", false), 6);
+    EXPECT_EQ(learning().size(), 6u);
+    EXPECT_ERROR(net.freeze("head"), UsageError, "no parameter matches 'head'");
+}
+
 }  // namespace
 }  // namespace invar

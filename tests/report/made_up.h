@@ -39,6 +39,7 @@ inline RunRecord made_up_run(const std::string& precision, double accuracy, doub
 inline Validation made_up(double accuracy = 0.8850, double seconds = 1004, int seeds = 1) {
     Validation v;
     v.folder = "runs/demo";
+    v.options.metric = "val_accuracy";
     v.metric = v.options.metric;
     v.options.candidates = {"16-mixed"};
     v.options.base.exp_name = "demo";

@@ -122,7 +122,10 @@ TEST(Diagnose, NamesTheLayerThatASpikeOfGradientsStartsIn) {
 TEST(Diagnose, FindsTheOverflowInTheLoss) {
     FaultyRun run("32-true", Fault::none, 0);
     DiagnoseOptions options = options_for("16-mixed", 2);
-    options.loss = [](const Tensor& output, const Batch& batch) { return ops::cross_entropy(output * 1e7, batch.y); };
+    options.loss = [](Module& model, const Batch& batch) {
+        const Tensor output = model(batch["x"]);
+        return ops::cross_entropy(output * 1e7, batch["y"]);
+    };
     const Diagnosis d = run_diagnosis(run, options);
     ASSERT_TRUE(d.finding);
     EXPECT_EQ(d.finding.module, "loss") << d.finding.text();
@@ -134,7 +137,7 @@ TEST(Diagnose, SaysSoWhereTheSpikeComesWithTheBatch) {
     FaultyRun run("32-true", Fault::none, 0);
     DiagnoseOptions options = options_for("bf16-mixed", 6);
     options.before_step = [&](int step, std::vector<Batch>& group) {
-        if (step == 5) group[0].x = group[0].x * 1000.0;
+        if (step == 5) group[0].set("x", group[0]["x"] * 1000.0);
     };
     const Diagnosis d = run_diagnosis(run, options);
     ASSERT_FALSE(d.concerns.empty());
@@ -156,7 +159,7 @@ TEST(Diagnose, FindsNaNInTheData) {
     FaultyRun run("32-true", Fault::none, 0);
     DiagnoseOptions options = options_for("16-mixed", 4);
     options.before_step = [&](int step, std::vector<Batch>& group) {
-        if (step == 3) group[0].x.data<float>()[7] = NAN;
+        if (step == 3) group[0]["x"].data<float>()[7] = NAN;
     };
     const Diagnosis d = run_diagnosis(run, options);
     ASSERT_TRUE(d.finding);

@@ -77,8 +77,9 @@ TEST(FindFirstBad, BlamesTheLossScaleWhereASmallerOneServes) {
 
 TEST(FindFirstBad, BlamesAScaleThatTheLossItselfOverflowsAt) {
     FaultyRun run("16-mixed", Fault::gradient_underflow, 2);  // whose gradients would bear any scale
-    const Finding f = find(run, 0x1p127, [](const Tensor& output, const Batch& batch) {
-        return ops::cross_entropy(output, batch.y) * 16.0;
+    const Finding f = find(run, 0x1p127, [](Module& model, const Batch& batch) {
+        const Tensor output = model(batch["x"]);
+        return ops::cross_entropy(output, batch["y"]) * 16.0;
     });
     ASSERT_TRUE(f);
     EXPECT_EQ(f.module, "loss scale");
@@ -89,8 +90,9 @@ TEST(FindFirstBad, BlamesAScaleThatTheLossItselfOverflowsAt) {
 
 TEST(FindFirstBad, NamesTheLossAndARemedyThatDoesNotNeedAModule) {
     FaultyRun run("16-mixed", Fault::none, 0);
-    const LossFunction steep_loss = [](const Tensor& output, const Batch& batch) {
-        return ops::cross_entropy(output * 1e7, batch.y);
+    const LossFunction steep_loss = [](Module& model, const Batch& batch) {
+        const Tensor output = model(batch["x"]);
+        return ops::cross_entropy(output * 1e7, batch["y"]);
     };
     const Finding f = find(run, 1.0, steep_loss);
     ASSERT_TRUE(f);
@@ -109,7 +111,10 @@ TEST(FindFirstBad, LooksIntoTheLossThatTheRunIsConfiguredWith) {
     bias.data<float>()[0] = 200;  // exp of it is beyond FP32
     run.setup.optimizer->store().refresh_shadow();
     EXPECT_FALSE(find(run)) << "cross-entropy bears it";
-    run.setup.loss.name = "exp";
+    run.setup.loss = [](Module& model, const Batch& batch) {
+        const Tensor logits = model(batch["x"]);
+        return ops::mean(ops::sum(ops::exp(logits - ops::gather(logits, -1, ops::unsqueeze(batch["y"], -1))), {-1}));
+    };
     const Finding f = find(run);
     ASSERT_TRUE(f);
     EXPECT_EQ(f.module, "loss");
@@ -121,7 +126,7 @@ TEST(FindFirstBad, NamesTheSampleThatIsNotFinite) {
     for (const char* precision : {"32-true", "16-mixed"})
         for (const float bad : {kNaN, std::numeric_limits<float>::infinity()}) {
             FaultyRun run(precision, Fault::none, 0);
-            run.group[0].x.data<float>()[5 * 16 + 3] = bad;
+            run.group[0]["x"].data<float>()[5 * 16 + 3] = bad;
             const Finding f = find(run);
             ASSERT_TRUE(f);
             EXPECT_EQ(f.blame, Blame::data) << f.text();
@@ -182,7 +187,7 @@ TEST(FindFirstBad, LooksThroughAllBatchesOfAStep) {
         FaultyRun run("16-mixed", Fault::none, 0);
         run.group.push_back(*run.setup.train_data->next());
         EXPECT_FALSE(find(run));
-        run.group[bad].x.data<float>()[2 * 16] = kNaN;
+        run.group[bad]["x"].data<float>()[2 * 16] = kNaN;
         const Finding f = find(run);
         ASSERT_TRUE(f);
         EXPECT_EQ(f.blame, Blame::data) << f.text();
@@ -191,7 +196,7 @@ TEST(FindFirstBad, LooksThroughAllBatchesOfAStep) {
     }
     FaultyRun run("16-mixed", Fault::none, 0);
     run.group.push_back(*run.setup.train_data->next());
-    run.group[1].x = run.group[1].x * 1e7;  // finite, and beyond FP16 in the second batch alone
+    run.group[1].set("x", run.group[1]["x"] * 1e7);  // finite, and beyond FP16 in the second batch alone
     const Finding f = find(run);
     ASSERT_TRUE(f);
     EXPECT_EQ(f.module, "layer1.linear") << f.text();

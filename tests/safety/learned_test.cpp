@@ -22,26 +22,30 @@ RunLog log_of(const std::vector<double>& losses, double val_loss, double accurac
     return log;
 }
 
-const Start kTenClasses{2.3, 0.1, 10, 10'000};
+Start ten_classes(std::int64_t samples = 10'000) {
+    const Metric loss{.name = "loss", .better = Better::lower};
+    const Metric accuracy{.name = "accuracy", .print = Metric::Print::percent, .chance = 0.1};
+    return {{{loss, 2.3}, {accuracy, 0.1}}, samples};
+}
 
 TEST(Learned, AsksForALossThatFellAndAnAccuracyAboveChance) {
-    EXPECT_EQ(why_not_learned(log_of({2.3, 1.5, 1.0}, 1.1, 0.6), kTenClasses), "");
-    EXPECT_TRUE(has(why_not_learned(log_of({2.3, 900, 1400}, 1300, 0.6), kTenClasses), "its loss did not fall: 2.3"));
-    EXPECT_TRUE(has(why_not_learned(log_of({2.3, 2.29, 2.28}, 2.29, 0.1), kTenClasses), "what guessing gives"));
-    EXPECT_TRUE(has(why_not_learned(log_of({2.3, NAN}, NAN, 0.1), kTenClasses), "did not fall"));
+    EXPECT_EQ(why_not_learned(log_of({2.3, 1.5, 1.0}, 1.1, 0.6), ten_classes()), "");
+    EXPECT_TRUE(has(why_not_learned(log_of({2.3, 900, 1400}, 1300, 0.6), ten_classes()), "its loss did not fall: 2.3"));
+    EXPECT_TRUE(has(why_not_learned(log_of({2.3, 2.29, 2.28}, 2.29, 0.1), ten_classes()), "what guessing gives"));
+    EXPECT_TRUE(has(why_not_learned(log_of({2.3, NAN}, NAN, 0.1), ten_classes()), "did not fall"));
 }
 
 TEST(Learned, AllowsForLuckByTheNumberOfSamples) {
     const double luck = 0.1 + 3 * std::sqrt(0.09 / 10'000);
-    EXPECT_NE(why_not_learned(log_of({2.3, 2.2}, 2.2, luck - 1e-4), kTenClasses), "");
-    EXPECT_EQ(why_not_learned(log_of({2.3, 2.2}, 2.2, luck + 1e-4), kTenClasses), "");
-    EXPECT_NE(why_not_learned(log_of({2.3, 2.2}, 2.2, luck + 1e-4), {2.3, 0.1, 10, 100}), "") << "fewer samples";
+    EXPECT_NE(why_not_learned(log_of({2.3, 2.2}, 2.2, luck - 1e-4), ten_classes()), "");
+    EXPECT_EQ(why_not_learned(log_of({2.3, 2.2}, 2.2, luck + 1e-4), ten_classes()), "");
+    EXPECT_NE(why_not_learned(log_of({2.3, 2.2}, 2.2, luck + 1e-4), ten_classes(100)), "") << "fewer samples";
 }
 
 TEST(Learned, TakesEitherLossForAFall) {
-    EXPECT_EQ(why_not_learned(log_of({2.3, 0.01}, 2.9, 0.6), kTenClasses), "")
+    EXPECT_EQ(why_not_learned(log_of({2.3, 0.01}, 2.9, 0.6), ten_classes()), "")
         << "it has overfitted, so it has learned";
-    EXPECT_EQ(why_not_learned(log_of({2.3}, 1.9, 0.4), kTenClasses), "") << "a single step, seen from outside";
+    EXPECT_EQ(why_not_learned(log_of({2.3}, 1.9, 0.4), ten_classes()), "") << "a single step, seen from outside";
 }
 
 TEST(Learned, IsDoubtedOfOthersRunsOnlyWhereNothingGotBetter) {

@@ -55,9 +55,10 @@ TEST(Tune, DoesNotMindALayerWhoseGradientsDoNotCount) {
 TEST(Tune, RefusesAModelThatFp32DoesNotSurvive) {
     FaultyRun run("32-true", Fault::none, 0);
     TuneOptions options = options_for("16-mixed");
-    options.loss = [](const Tensor& output, const Batch& batch) {
+    options.loss = [](Module& model, const Batch& batch) {
+        const Tensor output = model(batch["x"]);
         const Tensor low = ops::cast(output, Dtype::f16);
-        return ops::cross_entropy((low * 1e7) * 1e-7, batch.y);
+        return ops::cross_entropy((low * 1e7) * 1e-7, batch["y"]);
     };
     EXPECT_THROW(tune(run.setup, options), Error);
 }

@@ -67,7 +67,8 @@ inline void expect_deeds(Config config) {
             Deeds deeds;
             {
                 const WatchScope watch(&deeds);
-                training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, group);
+                training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip,
+                              group);
             }
             EXPECT_EQ(deeds.seen[CastClass::low], std::set<Dtype>{promise.products}) << what;
             EXPECT_EQ(deeds.seen[CastClass::fp32], std::set<Dtype>{Dtype::f32}) << what;

@@ -49,9 +49,9 @@ TEST_F(Lesson, WithoutLossScalingEveryGradientVanishesAndNothingLearns) {
     const RunSummary repaired = run("no_loss_scaling", {"scaler.enabled=true"});
     const RunSummary exact = run("no_loss_scaling", {"trainer.precision=32-true"});
     EXPECT_GT(repaired.max_grad_norm, 0.0);
-    EXPECT_GT(repaired.val_accuracy, 0.7);
-    EXPECT_GT(exact.val_accuracy, 0.7);
-    EXPECT_LT(wrong.val_accuracy, 0.3);
+    EXPECT_GT(repaired.val("accuracy"), 0.7);
+    EXPECT_GT(exact.val("accuracy"), 0.7);
+    EXPECT_LT(wrong.val("accuracy"), 0.3);
 }
 
 TEST_F(Lesson, InputsBeyondFp16FailThereAndTrainInBf16) {
@@ -61,19 +61,19 @@ TEST_F(Lesson, InputsBeyondFp16FailThereAndTrainInBf16) {
     const RunSummary brain = run("fp16_range", {"trainer.precision=bf16-mixed"});
     EXPECT_TRUE(brain.all_finite);
     EXPECT_EQ(brain.skipped, 0);
-    EXPECT_GT(brain.val_accuracy, 0.6);
-    EXPECT_GT(brain.val_accuracy, half.val_accuracy + 0.3);
+    EXPECT_GT(brain.val("accuracy"), 0.6);
+    EXPECT_GT(brain.val("accuracy"), half.val("accuracy") + 0.3);
     const RunSummary recovered = run("fp16_range", {"trainer.on_instability=recover"});
     ASSERT_EQ(recovered.recoveries.size(), 1u);
     EXPECT_EQ(recovered.recoveries[0].to, "bf16-mixed");
     EXPECT_EQ(recovered.precision, "bf16-mixed");
-    EXPECT_EQ(recovered.val_accuracy, brain.val_accuracy) << "from the start again: the same run";
+    EXPECT_EQ(recovered.val("accuracy"), brain.val("accuracy")) << "from the start again: the same run";
 }
 
 TEST_F(Lesson, Bf16WithoutMastersLosesUpdates) {
     const auto moved = [&](const RunSummary& run) {
         Config config = load_config("lesson_bf16_without_masters", {"trainer.device=cpu"}, kShipped);
-        const std::unique_ptr<Module> initial = make_initial_model(config);
+        const std::unique_ptr<Module> initial = make_initial_model(*make_task(config), config);
         const StateDict before = initial->state_dict();
         const StateDict after = model_weights(load_checkpoint(last_checkpoint(run.folder)));
         const std::vector<float> was = before.at("1.weight").to_vector<float>();
@@ -86,7 +86,7 @@ TEST_F(Lesson, Bf16WithoutMastersLosesUpdates) {
     const RunSummary wrong = run("bf16_without_masters");
     const RunSummary repaired = run("bf16_without_masters", {"trainer.precision=bf16-mixed"});
     EXPECT_LT(moved(wrong), 0.6 * moved(repaired));
-    EXPECT_LT(wrong.val_accuracy, repaired.val_accuracy - 0.02);
+    EXPECT_LT(wrong.val("accuracy"), repaired.val("accuracy") - 0.02);
     EXPECT_GT(wrong.train_loss, 1.05 * repaired.train_loss);
 }
 
@@ -95,14 +95,14 @@ TEST_F(Lesson, AnExpLossExplodesInFp32TooAndItsLogarithmDoesNot) {
     EXPECT_ERROR(run("exp_loss", {"trainer.precision=bf16-mixed"}), Error, "training stopped at step");
     const RunSummary repaired = run("exp_loss", {"loss.name=cross_entropy"});
     EXPECT_TRUE(repaired.all_finite);
-    EXPECT_GT(repaired.val_accuracy, 0.7);
+    EXPECT_GT(repaired.val("accuracy"), 0.7);
 }
 
 TEST_F(Lesson, ClippingBeforeUnscalingShrinksEveryStepToNothing) {
     const RunSummary wrong = run("clip_before_unscale");
     const RunSummary right = run("clip_before_unscale", {"trainer.gradient_clip_val=1.0"});
-    EXPECT_GT(right.val_accuracy, 0.65);
-    EXPECT_LT(wrong.val_accuracy, right.val_accuracy - 0.3);
+    EXPECT_GT(right.val("accuracy"), 0.65);
+    EXPECT_LT(wrong.val("accuracy"), right.val("accuracy") - 0.3);
     EXPECT_GT(wrong.train_loss, 2.2);
 }
 
@@ -119,7 +119,7 @@ TEST(LessonOfClipping, ClippingScaledGradientsIsClippingAtOneOverTheScale) {
     const auto loss_of = [](invar::Setup& setup) {
         setup.train_data->start_epoch(0);
         const Batch batch = *setup.train_data->next();
-        return ops::cross_entropy((*setup.model)(batch.x), batch.y);
+        return ops::cross_entropy((*setup.model)(batch["x"]), batch["y"]);
     };
     for (invar::Setup* setup : {&wrong, &amounts_to}) {
         setup->optimizer->zero_grad();

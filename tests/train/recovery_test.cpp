@@ -69,7 +69,8 @@ TEST(PrecisionSchedule, CarriesWeightsAndMomentsOverToTheBit) {
     setup.model->train();
     const Batch batch = *setup.train_data->next();
     const auto step = [&] {
-        training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, {&batch, 1});
+        training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip,
+                      {&batch, 1});
     };
     const auto state = [&] {
         std::map<std::string, std::vector<float>> all;
@@ -94,7 +95,7 @@ TEST(PrecisionSchedule, FromSixteenBitWeightsToFp32OnesNothingIsLost) {
     invar::Setup setup(config);
     setup.train_data->start_epoch(0);
     const Batch batch = *setup.train_data->next();
-    training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, {&batch, 1});
+    training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, {&batch, 1});
     const StateDict weights = setup.model->state_dict(), moments = setup.optimizer->state_dict();
     setup.set_precision(Precision::parse("32-true"));
     EXPECT_EQ(setup.optimizer->store().weights().dtype(), Dtype::f32);
@@ -102,7 +103,7 @@ TEST(PrecisionSchedule, FromSixteenBitWeightsToFp32OnesNothingIsLost) {
         EXPECT_EQ(tensor.to_vector<float>(), weights.at(name).to_vector<float>()) << name;
     for (const auto& [name, tensor] : setup.optimizer->state_dict())
         EXPECT_EQ(tensor.to_vector<float>(), moments.at(name).to_vector<float>()) << name;
-    training_step(*setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, {&batch, 1});
+    training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip, {&batch, 1});
     EXPECT_EQ(setup.optimizer->state().taken, 2);
 }
 

@@ -5,6 +5,7 @@
 #include "invar/core/error.h"
 #include "invar/models/models.h"
 #include "invar/nn/layers.h"
+#include "invar/tasks/classification.h"
 #include "tests/models/formula.h"
 #include "tests/optim/fixture.h"
 
@@ -28,7 +29,7 @@ struct Rig {
         set_threads(1);  // small work: more threads only wait for each other on a busy machine
     }
     double step(const std::vector<Batch>& group, const ClipSpec& clip = {}) {
-        return training_step(*model, optimizer, scaler, precision, clip, group).item();
+        return training_step(cross_entropy_loss, *model, optimizer, scaler, precision, clip, group).item();
     }
     Precision precision;
     std::unique_ptr<Module> model;
@@ -47,7 +48,8 @@ ModelOptions small_convnet() {
 }
 
 Batch batch_of(std::int64_t size, std::int64_t step, const ModelOptions& o) {
-    return {formula_images(size, step, o.height, o.width, o.channels), formula_labels(size, step), size};
+    return Batch({{"x", formula_images(size, step, o.height, o.width, o.channels)}, {"y", formula_labels(size, step)}},
+                 size);
 }
 
 // One batch in parts of the given sizes.
@@ -55,8 +57,8 @@ std::vector<Batch> split(const Batch& whole, const std::vector<std::int64_t>& si
     std::vector<Batch> parts;
     std::int64_t begin = 0;
     for (const std::int64_t size : sizes) {
-        parts.push_back(
-            {ops::slice(whole.x, 0, begin, begin + size), ops::slice(whole.y, 0, begin, begin + size), size});
+        parts.push_back(whole.map([&](const Tensor& t) { return ops::slice(t, 0, begin, begin + size); }));
+        parts.back().size = size;
         begin += size;
     }
     return parts;
@@ -241,15 +243,17 @@ TEST(Memory, OfActivationsInSixteenBitsIsAtMostThreeFifthsOfFp32s) {
 TEST(Evaluate, CountsEverySampleOnceAndLeavesTheModelTraining) {
     DatasetOptions data;
     data.size = 100, data.height = 8, data.width = 8;
-    Loader loader(make_dataset(data, Split::test), {.batch_size = 6, .shuffle = false});
+    const std::shared_ptr<const Dataset> set = make_dataset(data, Split::test);
+    const Classification task(set, set, [](const DataInfo&) { return std::unique_ptr<Module>(); });
+    Loader loader(set, {.batch_size = 6, .shuffle = false});
     Rig rig(formula_model({.height = 8, .width = 8}), "32-true", OptimizerSpec{});
     const std::string before = state_bytes(rig.optimizer);
     const RngState rng = default_generator().state();
-    const Evaluation first = evaluate(*rig.model, loader, rig.precision),
-                     second = evaluate(*rig.model, loader, rig.precision);
+    const Evaluation first = evaluate(task, *rig.model, loader, rig.precision),
+                     second = evaluate(task, *rig.model, loader, rig.precision);
     EXPECT_EQ(first.samples, 20);
-    EXPECT_EQ(first.loss, second.loss);
-    EXPECT_GT(first.loss, 0);
+    EXPECT_EQ(first.loss(), second.loss());
+    EXPECT_GT(first.loss(), 0);
     EXPECT_TRUE(rig.model->training());
     EXPECT_EQ(state_bytes(rig.optimizer), before);
     EXPECT_EQ(default_generator().state(), rng);

@@ -49,7 +49,7 @@ TEST(Trainer, EndsWithTheSameBytesFromTheSameSeedAndOthersFromAnother) {
     EXPECT_EQ(one.epochs, 2);
     EXPECT_EQ(file_bytes(last_checkpoint(one.folder)), file_bytes(last_checkpoint(two.folder)));
     EXPECT_EQ(lines_of(one.folder), lines_of(two.folder));
-    EXPECT_EQ(one.val_accuracy, two.val_accuracy);
+    EXPECT_EQ(one.val("accuracy"), two.val("accuracy"));
     config.seed = 6;
     EXPECT_NE(file_bytes(last_checkpoint(train(config).folder)), file_bytes(last_checkpoint(one.folder)));
 }
@@ -64,7 +64,7 @@ TEST(Trainer, LearnsWhatThereIsToLearn) {
         Stopper observer;
         const RunSummary summary = train(config, observer);
         EXPECT_LT(summary.train_loss, 0.5 * observer.steps.front().loss) << precision;
-        EXPECT_GT(summary.val_accuracy, 0.8) << precision;
+        EXPECT_GT(summary.val("accuracy"), 0.8) << precision;
         EXPECT_TRUE(summary.all_finite) << precision;
     }
 }
@@ -119,7 +119,7 @@ TEST_P(Resuming, EndsWithTheBytesOfTheRunThatWasNotInterrupted) {
         const RunSummary ended = train(config, folder);
         EXPECT_EQ(ended.status, "finished");
         EXPECT_EQ(ended.skipped, whole.skipped);
-        EXPECT_EQ(ended.val_loss, whole.val_loss);
+        EXPECT_EQ(ended.val("loss"), whole.val("loss"));
         // The configuration holds the run's name, hence not the whole file.
         Checkpoint ours = load_checkpoint(last_checkpoint(folder)),
                    theirs = load_checkpoint(last_checkpoint(whole.folder));
@@ -159,7 +159,7 @@ TEST(Trainer, ResumingAFinishedRunChangesNothing) {
     const std::vector<std::string> lines = lines_of(whole.folder);
     const RunSummary again = train(config, whole.folder);
     EXPECT_EQ(again.status, "finished");
-    EXPECT_EQ(again.val_accuracy, whole.val_accuracy);
+    EXPECT_EQ(again.val("accuracy"), whole.val("accuracy"));
     EXPECT_EQ(file_bytes(last_checkpoint(whole.folder)), checkpoint);
     EXPECT_EQ(lines_of(whole.folder), lines);
 }
@@ -270,7 +270,7 @@ TEST(Snapshot, HoldsMomentsInTheLayoutsOfTheirWeights) {
     config.data.width = 6;
     config.optimizer = {.name = "sgd", .lr = 0.125, .weight_decay = 0, .momentum = 0.9};
     config.trainer.max_steps = 1;
-    const StateDict before = make_initial_model(config)->state_dict();
+    const StateDict before = make_initial_model(*make_task(config), config)->state_dict();
     const Checkpoint checkpoint = load_checkpoint(last_checkpoint(train(config).folder));
     const StateDict after = model_weights(checkpoint);
     int images = 0;

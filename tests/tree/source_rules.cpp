@@ -8,8 +8,8 @@
 
 namespace invar::tree {
 
-const std::vector<std::string> kFolders = {"core",   "io",   "kernels", "autograd", "amp",    "ops",  "nn", "optim",
-                                           "models", "data", "train",   "safety",   "report", "dist", "cli"};
+const std::vector<std::string> kFolders = {"core",   "io",   "kernels", "autograd", "amp",    "ops",    "nn", "optim",
+                                           "models", "data", "tasks",   "train",    "safety", "report", "cli"};
 
 namespace {
 

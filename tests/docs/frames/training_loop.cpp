@@ -11,14 +11,17 @@ class Loop : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Loop, Learns) {
     invar::default_generator().set_state({1, 0});
-    invar::Loader data(
-        invar::make_dataset({.name = "synthetic", .size = 256, .height = 8, .width = 8}, invar::Split::train),
-        {.batch_size = 16, .num_workers = 0});
-    const auto model = invar::make_model({.name = "mlp", .height = 8, .width = 8, .hidden = {16}});
+    const std::shared_ptr<const invar::Dataset> set =
+        invar::make_dataset({.name = "synthetic", .size = 256, .height = 8, .width = 8}, invar::Split::train);
+    const invar::Classification task(set, set, [](const invar::DataInfo&) {
+        return invar::make_model({.name = "mlp", .height = 8, .width = 8, .hidden = {16}});
+    });
+    invar::Loader data(set, {.batch_size = 16, .num_workers = 0});
+    const auto model = task.make_model();
     const invar::Precision precision = invar::Precision::parse(GetParam());
-    const double before = invar::evaluate(*model, data, precision).loss;
+    const double before = invar::evaluate(task, *model, data, precision).loss();
     train(*model, data, precision);
-    EXPECT_LT(invar::evaluate(*model, data, precision).loss, before);
+    EXPECT_LT(invar::evaluate(task, *model, data, precision).loss(), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Docs, Loop, ::testing::Values("32-true", "16-mixed", "bf16-mixed"));

@@ -1,0 +1,49 @@
+#include "invar/tasks/regression.h"
+
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/ops/ops.h"
+
+namespace invar {
+
+namespace {
+
+// From the sums of 1, y, y^2 and (y - guess)^2.
+double explained(std::span<const double> s) {
+    const double variance = s[2] - s[1] * s[1] / s[0];
+    return variance > 0 ? 1.0 - s[3] / variance : 0.0;
+}
+
+Tensor guess(Module& model, const Batch& batch) {
+    const Tensor y = model(batch["x"]);
+    check(y.shape() == batch["y"].shape(), "the model's outputs are {}, and y is {}", y.shape().str(),
+          batch["y"].shape().str());
+    return y;
+}
+
+}  // namespace
+
+Regression::Regression(std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> test, MakeModel make)
+    : train_(std::move(train)), test_(std::move(test)), make_(std::move(make)) {}
+
+Tensor Regression::loss(Module& model, const Batch& batch) const {
+    return ops::mse_loss(guess(model, batch), batch["y"]);
+}
+
+std::vector<Metric> Regression::metrics() const {
+    return {mean_loss(), {.name = "r2", .chance = 0.0, .sums = 4, .value = explained}};
+}
+
+std::vector<double> Regression::measure(Module& model, const Batch& batch) const {
+    const std::vector<double> guesses = guess(model, batch).to_vector<double>(), y = batch["y"].to_vector<double>();
+    double sum = 0.0, squares = 0.0, errors = 0.0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        sum += y[i], squares += y[i] * y[i];
+        errors += (y[i] - guesses[i]) * (y[i] - guesses[i]);
+    }
+    const double count = double(y.size());
+    return {errors / count * double(batch.size), double(batch.size), count, sum, squares, errors};
+}
+
+}  // namespace invar

@@ -1,0 +1,35 @@
+// Task: what is trained. Its data, its model, the loss of a batch and the metrics it is judged by; training,
+// evaluation, replay, diagnosis, tuning, validation, benchmarks and reports know nothing else of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "invar/data/dataset.h"
+#include "invar/nn/module.h"
+#include "invar/tasks/metric.h"
+
+namespace invar {
+
+// The mean over a batch's samples of what is minimised: a scalar.
+using LossFunction = std::function<Tensor(Module& model, const Batch& batch)>;
+
+// Serves any number of runs, so nothing in it changes. What is random in make_model comes from default_generator().
+class Task {
+  public:
+    virtual ~Task() = default;
+    virtual std::string name() const = 0;
+    virtual std::shared_ptr<const Dataset> data(Split split) const = 0;
+    virtual std::unique_ptr<Module> make_model() const = 0;
+    virtual Tensor loss(Module& model, const Batch& batch) const = 0;
+
+    // What a validation measures, "loss" first; the second, or that one alone, is what a task is compared by.
+    virtual std::vector<Metric> metrics() const;
+    // What a batch adds to the sums of all metrics, one after the other. The model is in evaluation mode.
+    virtual std::vector<double> measure(Module& model, const Batch& batch) const;
+
+    // "loss", the mean over all samples: the first of a task's metrics.
+    static Metric mean_loss();
+};
+
+}  // namespace invar
