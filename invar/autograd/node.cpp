@@ -104,7 +104,7 @@ Tensor Node::run_hooks(Tensor gradient) const {
     return gradient;
 }
 
-void add_gradient_hook(const Tensor& result, GradientHook hook) {
+void register_hook(const Tensor& result, GradientHook hook) {
     check(result.defined() && result.node() != nullptr,
           "gradient hooks belong to results that are recorded for backward, not to {}",
           !result                  ? "an undefined tensor"
@@ -113,9 +113,9 @@ void add_gradient_hook(const Tensor& result, GradientHook hook) {
     result.node()->add_hook(std::move(hook));
 }
 
-std::shared_ptr<const Tensor> keep_gradient(const Tensor& result) {
+std::shared_ptr<const Tensor> retain_grad(const Tensor& result) {
     auto kept = std::make_shared<Tensor>();
-    add_gradient_hook(result, [kept](const Tensor& gradient) {
+    register_hook(result, [kept](const Tensor& gradient) {
         *kept = gradient.detach();
         return Tensor();
     });

@@ -50,9 +50,9 @@ class Node {
 std::shared_ptr<Node> gradient_edge(const Tensor& tensor);
 
 // For a result between leaves and loss. A leaf's gradient is in grad(), and changing it is the optimizer's business.
-void add_gradient_hook(const Tensor& result, GradientHook hook);
+void register_hook(const Tensor& result, GradientHook hook);
 // Where backward leaves the gradient of such a result; undefined until then.
-std::shared_ptr<const Tensor> keep_gradient(const Tensor& result);
+std::shared_ptr<const Tensor> retain_grad(const Tensor& result);
 // How many hooks have run on this thread: a step that is recorded and replayed would leave them out.
 std::uint64_t hooks_run();
 

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "invar/tasks/metric.h"
+
 namespace invar {
 
 namespace {
@@ -110,8 +112,7 @@ std::string count_of(std::int64_t n, std::string_view thing) {
 }
 
 std::string loss_text(double loss) {
-    if (std::isnan(loss)) return "nan";  // whose sign means nothing
-    return loss != 0 && std::fabs(loss) < 1e-2 ? fmt::format("{:.4g}", loss) : fmt::format("{:.6f}", loss);
+    return Metric{}.str(loss);
 }
 
 std::string human_rate(double per_second) {

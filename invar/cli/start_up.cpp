@@ -9,6 +9,15 @@
 
 namespace invar {
 
+namespace {
+
+// From the reason; "" where there is none.
+std::string no_gpu_line(const std::string& why_on_cpu) {
+    return why_on_cpu.empty() ? "" : "no GPU is used: " + why_on_cpu;
+}
+
+}  // namespace
+
 std::string amp_lines(const Setup& setup) {
     const std::vector<std::string> lines = announce_precision(setup);
     std::string text = fmt::format("{} Using {}\n", paint(Colour::cyan, "[AMP]"), lines.front());
@@ -19,10 +28,6 @@ std::string amp_lines(const Setup& setup) {
     text += fmt::format("      - device {}{}{}", setup.device.str(), device.empty() ? "" : ": ", device);
     const std::string no_gpu = no_gpu_line(setup.why_on_cpu);
     return no_gpu.empty() ? text : text + "\n      - " + no_gpu;
-}
-
-std::string no_gpu_line(const std::string& why_on_cpu) {
-    return why_on_cpu.empty() ? "" : "no GPU is used: " + why_on_cpu;
 }
 
 void say_why_on_cpu(const Config& config) {

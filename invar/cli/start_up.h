@@ -10,9 +10,8 @@ namespace invar {
 
 // "[AMP] Using FP16 mixed precision (level O1)" and what follows from it; several lines, without a newline at the end.
 std::string amp_lines(const Setup& setup);
-// "no GPU is used: REASON", from the reason; "" where there is none. For commands that do not begin with those lines.
-std::string no_gpu_line(const std::string& why_on_cpu);
-// Says it for a configuration whose device was left to us and is the CPU.
+// "no GPU is used: REASON", where the device was left to us and is the CPU; for commands that do not begin with those
+// lines.
 void say_why_on_cpu(const Config& config);
 std::string run_lines(Setup& setup, const Config& config);
 

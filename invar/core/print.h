@@ -9,7 +9,7 @@
 namespace invar {
 
 struct PrintOptions {
-    int precision = 4;              // digits behind the point, or significant ones where sizes differ widely
+    int precision = 4;              // digits behind the point, also before an exponent
     std::int64_t edge_items = 3;    // shown at both ends of a dimension that is shortened
     std::int64_t threshold = 1000;  // elements above which tensors are shortened
 };

@@ -207,6 +207,7 @@ Tensor Tensor::grad() const {
     return impl().grad_forgotten ? Tensor{} : impl().grad;
 }
 void Tensor::set_grad(Tensor grad) const {
+    check(!grad || grad.shape() == shape(), "set_grad: {} is no gradient of {}", grad.str(), str());
     impl().grad = std::move(grad);
     impl().grad_forgotten = false;
 }

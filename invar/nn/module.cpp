@@ -124,7 +124,7 @@ std::vector<std::pair<std::string, Module*>> Module::modules() {
     return all;
 }
 
-Module& Module::at(const std::string& path) {
+Module& Module::get_submodule(const std::string& path) {
     std::vector<std::string> paths;
     for (const auto& [found, module] : modules()) {
         if (found == path) return *module;
@@ -230,6 +230,11 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
 }
 
 Module& Module::adopt(const std::string& name, std::unique_ptr<Module> child) {
+    check<UsageError>(child != nullptr, "module '{}': no module was given", name);
+    check<UsageError>(!name.empty() && name.find('.') == name.npos, "a child module needs a name without '.', not '{}'",
+                      name);
+    for (const Child& other : children_)
+        check<UsageError>(other.name != name, "there is a module '{}' already; names tell children apart", name);
     child->name_ = name;
     children_.push_back({name, std::move(child)});
     return *children_.back().module;

@@ -45,7 +45,7 @@ class Module {
     std::vector<std::pair<std::string, Module*>> modules();
 
     // The module at a path such as "layers.0.attn"; throws a UsageError that names the nearest.
-    Module& at(const std::string& path);
+    Module& get_submodule(const std::string& path);
     // Takes the parameters that a pattern matches, by their own names or by a module around them ("features.*",
     // "*.bias"), out of training, or back into it; returns how many. Throws a UsageError where there is none.
     int freeze(const std::string& pattern, bool frozen = true);

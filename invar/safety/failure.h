@@ -31,8 +31,8 @@ void save_failure(const std::filesystem::path& folder, Setup& setup, std::span<c
 Failure load_failure(const std::filesystem::path& folder);
 bool has_failure(const std::filesystem::path& run);
 
-// Replays it in a run of the same configuration.
 std::vector<Batch> on_device(std::span<const Batch> group, Device device);
+// Replays it in a run of the same configuration.
 Finding replay_failure(Setup& setup, const Failure& failure, const LossFunction& loss = {});
 
 }  // namespace invar

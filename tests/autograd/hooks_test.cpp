@@ -20,7 +20,7 @@ TEST(GradientHooks, SeeTheWholeGradientOnce) {
     const Tensor y = x * 2.0;
     int calls = 0;
     std::vector<float> seen;
-    add_gradient_hook(y, [&](const Tensor& gradient) {
+    register_hook(y, [&](const Tensor& gradient) {
         ++calls;
         seen = gradient.to_vector<float>();
         return Tensor();
@@ -34,8 +34,8 @@ TEST(GradientHooks, SeeTheWholeGradientOnce) {
 TEST(GradientHooks, MayChangeTheGradientOneAfterTheOther) {
     const Tensor x = leaf({1, 2});
     const Tensor y = x * 3.0;
-    add_gradient_hook(y, [](const Tensor& gradient) { return gradient * 10.0; });
-    add_gradient_hook(y, [](const Tensor& gradient) { return gradient + 1.0; });
+    register_hook(y, [](const Tensor& gradient) { return gradient * 10.0; });
+    register_hook(y, [](const Tensor& gradient) { return gradient + 1.0; });
     backward(ops::sum(y));
     EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{33, 33}));
 }
@@ -43,21 +43,21 @@ TEST(GradientHooks, MayChangeTheGradientOneAfterTheOther) {
 TEST(GradientHooks, RefuseAGradientOfAnotherShape) {
     const Tensor x = leaf({1, 2});
     const Tensor y = x * 3.0;
-    add_gradient_hook(y, [](const Tensor&) { return Tensor::scalar(1); });
+    register_hook(y, [](const Tensor&) { return Tensor::scalar(1); });
     EXPECT_ERROR(backward(ops::sum(y)), Error, "a gradient hook returned");
 }
 
 TEST(GradientHooks, BelongToRecordedResults) {
     const GradientHook none = [](const Tensor&) { return Tensor(); };
-    EXPECT_ERROR(add_gradient_hook(leaf({1}), none), Error, "not to leaves");
-    EXPECT_ERROR(add_gradient_hook(Tensor::scalar(1), none), Error, "not to tensors without gradients");
-    EXPECT_ERROR(add_gradient_hook(Tensor(), none), Error, "not to an undefined tensor");
+    EXPECT_ERROR(register_hook(leaf({1}), none), Error, "not to leaves");
+    EXPECT_ERROR(register_hook(Tensor::scalar(1), none), Error, "not to tensors without gradients");
+    EXPECT_ERROR(register_hook(Tensor(), none), Error, "not to an undefined tensor");
 }
 
 TEST(KeptGradient, IsThatOfAnIntermediateResult) {
     const Tensor x = leaf({1, 2});
     const Tensor y = x * 3.0;
-    const std::shared_ptr<const Tensor> kept = keep_gradient(y);
+    const std::shared_ptr<const Tensor> kept = retain_grad(y);
     EXPECT_FALSE(*kept);
     backward(ops::sum(y * y));
     EXPECT_EQ(kept->to_vector<float>(), (std::vector<float>{6, 12}));
@@ -67,7 +67,7 @@ TEST(KeptGradient, DoesNotKeepTheGraphAlive) {
     std::weak_ptr<Node> node;
     {
         const Tensor y = leaf({1}) * 3.0;
-        keep_gradient(y);
+        retain_grad(y);
         node = y.node();
     }
     EXPECT_TRUE(node.expired());

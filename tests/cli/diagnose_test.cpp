@@ -80,7 +80,7 @@ TEST_F(DiagnoseCommand, ExplainsARunThatBreaksAndReplaysItAfterwards) {
 }
 
 TEST_F(DiagnoseCommand, ReplaysTheStepThatARunKept) {
-    ASSERT_EQ(invar(small({"--mixed_precision", "bf16"})).code, 0);
+    ASSERT_EQ(invar(small({"--mixed_precision", "bf16", "--device", "cpu"})).code, 0);
     EXPECT_EQ(invar({"diagnose", "runs/run", "--steps", "1"}).code, 0) << "from its checkpoint";
     const Config config = parse_config(slurp(folder_ / "runs/run/config.yaml"), "config.yaml");
     ::invar::Setup setup(config);

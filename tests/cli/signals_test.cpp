@@ -45,7 +45,7 @@ TEST_F(Signals, EachOneSavesAndStopsWithItsOwnExitCode) {
     }
 }
 
-// A handler that runs on the stack of a thread inside one of oneDNN's products overwrites what the product keeps there.
+// A handler that ran on a thread inside one of oneDNN's products was seen to damage the heap.
 TEST_F(Signals, ReachNoThreadThatComputes) {
     const pid_t child = start(endless());
     await_steps();

@@ -274,10 +274,24 @@ class Stack : public Module {
 TEST(ModuleList, NamesItsModulesByNumberAndLeavesTheCallingToOthers) {
     Stack net;
     EXPECT_EQ(net.layers.size(), 3u);
-    EXPECT_EQ(&net.at("layers.1"), &net.layers[1]);
-    EXPECT_EQ(&net.at(""), &net);
+    EXPECT_EQ(&net.get_submodule("layers.1"), &net.layers[1]);
+    EXPECT_EQ(&net.get_submodule(""), &net);
     EXPECT_EQ(net(ramp({2, 4})).shape(), (Shape{2, 4}));
-    EXPECT_ERROR(net.at("layer.1"), UsageError, "did you mean 'layers.1'?");
+    EXPECT_ERROR(net.get_submodule("layer.1"), UsageError, "did you mean 'layers.1'?");
+}
+
+class Misnamed : public Module {
+  public:
+    explicit Misnamed(const std::vector<std::string>& names) {
+        for (const std::string& name : names) add<Linear>(name, 2, 2);
+    }
+};
+
+TEST(Module, RefusesChildrenThatNoPathCouldTellApart) {
+    EXPECT_ERROR(Misnamed({"a", "a"}), UsageError, "there is a module 'a' already");
+    EXPECT_ERROR(Misnamed({""}), UsageError, "needs a name without '.'");
+    EXPECT_ERROR(Misnamed({"a.b"}), UsageError, "needs a name without '.'");
+    EXPECT_ERROR(Sequential().then(std::unique_ptr<Linear>()), UsageError, "no module was given");
 }
 
 TEST(Module, FreezesWhatAPatternMatches) {

@@ -25,6 +25,14 @@ std::shared_ptr<const Task> line_task() {
     return std::make_shared<Regression>(Line(150).task());
 }
 
+Validation validated(const Config& config) {
+    Observer nobody;
+    ValidateOptions options;
+    options.task = line_task();
+    options.base = config;
+    return validate(options, nobody);
+}
+
 TEST(OwnTask, TrainsAndLogsItsOwnMetrics) {
     const ScratchFolder folder;
     Observer nobody;
@@ -57,11 +65,7 @@ TEST(OwnTask, ResumesToTheSameWeights) {
 
 TEST(OwnTask, IsValidatedByItsOwnMetric) {
     const ScratchFolder folder;
-    Observer nobody;
-    ValidateOptions options;
-    options.task = line_task();
-    options.base = line_config(folder);
-    const Validation validation = validate(options, nobody);
+    const Validation validation = validated(line_config(folder));
     EXPECT_EQ(validation.metric, "val_r2");
     EXPECT_EQ(validation.verdict, Verdict::pass) << validation.reason;
     EXPECT_FALSE(validation.percent);
@@ -69,12 +73,9 @@ TEST(OwnTask, IsValidatedByItsOwnMetric) {
 
 TEST(OwnTask, ThatLearnedNothingIsInvalid) {
     const ScratchFolder folder;
-    Observer nobody;
-    ValidateOptions options;
-    options.task = line_task();
-    options.base = line_config(folder);
-    options.base.optimizer.lr = 0;
-    const Validation validation = validate(options, nobody);
+    Config config = line_config(folder);
+    config.optimizer.lr = 0;
+    const Validation validation = validated(config);
     EXPECT_EQ(validation.verdict, Verdict::invalid) << validation.reason;
 }
 

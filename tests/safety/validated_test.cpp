@@ -95,13 +95,16 @@ TEST(Remember, WarnsUnlessAllIsWell) {
 
 TEST(Remember, AsksForEveryWayIntoALowPrecision) {
     const Scratch scratch;
+    const auto on_made_up_data = [](const std::string& yaml) {
+        return config_with(yaml + "\ndata: {name: synthetic}");
+    };
     for (const char* low :
          {"trainer: {precision_schedule: {5: 16-mixed}}", "trainer: {precision_overrides: {'*': bf16-mixed}}",
           "trainer: {precision_schedule: {0: bf16-mixed, 5: 32-true}}"})
-        EXPECT_NE(validation_warning(scratch / "none", config_with(low), "x"), "") << low;
+        EXPECT_NE(validation_warning(scratch / "none", on_made_up_data(low), "x"), "") << low;
     for (const char* full : {"trainer: {precision_schedule: {5: 32-true}}", "trainer: {precision: fp16, amp_level: O0}",
                              "trainer: {precision: fp16, precision_overrides: {'*': 32-true}}"})
-        EXPECT_EQ(validation_warning(scratch / "none", config_with(full), "x"), "") << full;
+        EXPECT_EQ(validation_warning(scratch / "none", on_made_up_data(full), "x"), "") << full;
 }
 
 TEST(Remember, CountsForRunsThatAreNoLonger) {

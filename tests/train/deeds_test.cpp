@@ -6,6 +6,14 @@
 namespace invar {
 namespace {
 
+Deeds deeds_of_a_step(invar::Setup& setup) {
+    setup.train_data->start_epoch(0);
+    Deeds deeds;
+    const WatchScope watch(&deeds);
+    training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, {}, setup.next_group());
+    return deeds;
+}
+
 TEST(Deeds, OfEveryPrecisionOnTheCpuAreWhatItAnnounces) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
@@ -25,13 +33,7 @@ TEST(Deeds, OfTheLevelsAreWhatTheyAnnounce) {
           {"O3", Dtype::bf16, "everything in BF16 but losses, norms and exponentials, which are in FP32"}}) {
         config.trainer.amp_level = level;
         invar::Setup setup(config);
-        setup.train_data->start_epoch(0);
-        Deeds deeds;
-        {
-            const WatchScope watch(&deeds);
-            training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, {},
-                          setup.next_group());
-        }
+        Deeds deeds = deeds_of_a_step(setup);
         EXPECT_EQ(deeds.seen[CastClass::low], std::set<Dtype>{low}) << level;
         EXPECT_EQ(deeds.seen[CastClass::fp32], std::set<Dtype>{Dtype::f32}) << level;
         const std::string said = announce_precision(setup)[setup.precision == Precision{} ? 0 : 1];
@@ -61,13 +63,7 @@ TEST(Deeds, OfModulesWithAPrecisionOfTheirOwnAreWhatIsAnnounced) {
         config.trainer.precision = precision;
         config.trainer.precision_overrides = overrides;
         invar::Setup setup(config);
-        setup.train_data->start_epoch(0);
-        Deeds deeds;
-        {
-            const WatchScope watch(&deeds);
-            training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, {},
-                          setup.next_group());
-        }
+        Deeds deeds = deeds_of_a_step(setup);
         EXPECT_EQ(deeds.seen[CastClass::low], products) << precision;
         std::string text;
         for (const std::string& line : announce_precision(setup)) text += line + "\n";
