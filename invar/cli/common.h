@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "invar/train/config.h"
+#include "invar/config/config.h"
 
 namespace invar {
 

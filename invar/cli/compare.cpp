@@ -13,7 +13,7 @@
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
-#include "invar/safety/learned.h"
+#include "invar/validate/learned.h"
 
 namespace invar {
 

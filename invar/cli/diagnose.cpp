@@ -1,5 +1,5 @@
 // `invar diagnose`: where low precision hurts. Some steps with instruments on, or the step that broke a run replayed.
-#include "invar/safety/diagnose.h"
+#include "invar/diagnose/diagnose.h"
 
 #include <fmt/format.h>
 
@@ -13,11 +13,11 @@
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
+#include "invar/diagnose/failure.h"
 #include "invar/io/file.h"
 #include "invar/ops/to.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/text.h"
-#include "invar/safety/failure.h"
 #include "invar/train/run_folder.h"
 
 namespace invar {

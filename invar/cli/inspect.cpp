@@ -1,5 +1,5 @@
 // `invar inspect`: weights, gradients or activations of any framework, and what smaller formats would make of them.
-#include "invar/safety/inspect.h"
+#include "invar/formats/inspect.h"
 
 #include <fmt/format.h>
 

@@ -12,9 +12,9 @@
 #include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
+#include "invar/diagnose/record_failure.h"
 #include "invar/report/text.h"
-#include "invar/safety/record_failure.h"
-#include "invar/safety/validated.h"
+#include "invar/validate/validated.h"
 
 namespace invar {
 

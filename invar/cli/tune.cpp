@@ -1,5 +1,5 @@
 // `invar tune`: the smallest set of modules to keep in FP32, what it costs, and whether training bears it out.
-#include "invar/safety/tune.h"
+#include "invar/diagnose/tune.h"
 
 #include <fmt/format.h>
 
@@ -14,10 +14,10 @@
 #include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
+#include "invar/diagnose/diagnose.h"
+#include "invar/formats/inspect.h"
 #include "invar/io/jsonl.h"
 #include "invar/report/text.h"
-#include "invar/safety/diagnose.h"
-#include "invar/safety/inspect.h"
 #include "invar/train/bench.h"
 #include "invar/train/low_precision.h"
 

@@ -1,5 +1,5 @@
 // `invar validate`: FP32 against lower precisions, and a verdict that a script can act on.
-#include "invar/safety/validate.h"
+#include "invar/validate/validate.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "invar/cli/start_up.h"
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
-#include "invar/safety/validated.h"
+#include "invar/validate/validated.h"
 
 namespace invar {
 

@@ -3,7 +3,7 @@
 
 #include "invar/io/jsonl.h"
 #include "invar/report/html.h"
-#include "invar/safety/validate.h"
+#include "invar/validate/validate.h"
 
 namespace invar {
 

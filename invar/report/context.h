@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "invar/safety/validate.h"
+#include "invar/validate/validate.h"
 
 namespace invar {
 

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "invar/diagnose/concerns.h"
+#include "invar/formats/inspect.h"
 #include "invar/report/heat_map.h"
 #include "invar/report/plot.h"
 #include "invar/report/style.h"
-#include "invar/safety/concerns.h"
-#include "invar/safety/inspect.h"
 
 namespace invar {
 

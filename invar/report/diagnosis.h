@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "invar/safety/diagnose.h"
+#include "invar/diagnose/diagnose.h"
 
 namespace invar {
 

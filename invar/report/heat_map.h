@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "invar/safety/format_tally.h"
+#include "invar/formats/format_tally.h"
 
 namespace invar {
 

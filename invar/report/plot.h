@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "invar/safety/run_log.h"
-#include "invar/safety/statistics.h"
+#include "invar/validate/run_log.h"
+#include "invar/validate/statistics.h"
 
 namespace invar {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "invar/config/config.h"
 #include "invar/core/memory.h"
 #include "invar/tasks/task.h"
-#include "invar/train/config.h"
 
 namespace invar {
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "invar/config/config.h"
 #include "invar/nn/module.h"
 #include "invar/tasks/task.h"
-#include "invar/train/config.h"
 
 namespace invar {
 

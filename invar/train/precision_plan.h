@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "invar/train/config.h"
+#include "invar/config/config.h"
 
 namespace invar {
 

@@ -1,9 +1,9 @@
 #include "invar/train/run_config.h"
 
+#include "invar/config/yaml.h"
 #include "invar/core/error.h"
 #include "invar/io/checkpoint.h"
 #include "invar/io/file.h"
-#include "invar/train/config_yaml.h"
 #include "invar/train/run_folder.h"
 
 namespace invar {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "invar/train/config.h"
+#include "invar/config/config.h"
 
 namespace invar {
 

@@ -6,13 +6,13 @@
 #include <optional>
 #include <utility>
 
+#include "invar/config/config.h"
 #include "invar/core/memory.h"
 #include "invar/io/checkpoint.h"
 #include "invar/io/events.h"
 #include "invar/io/jsonl.h"
 #include "invar/tasks/metric.h"
 #include "invar/train/alerts.h"
-#include "invar/train/config.h"
 
 namespace invar {
 

@@ -3,10 +3,10 @@
 
 #include <memory>
 
+#include "invar/config/config.h"
 #include "invar/data/loader.h"
 #include "invar/optim/grad_scaler.h"
 #include "invar/tasks/task.h"
-#include "invar/train/config.h"
 
 namespace invar {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "invar/config/table.h"
 #include "invar/core/error.h"
-#include "invar/train/config_table.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/run_config.h"
 #include "invar/train/step.h"

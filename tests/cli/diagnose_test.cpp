@@ -2,7 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "invar/safety/failure.h"
+#include "invar/diagnose/failure.h"
 #include "tests/cli/program.h"
 
 namespace invar::cli {

@@ -1,5 +1,5 @@
 // libFuzzer target: any bytes as a configuration end in a Config that prints and reads back the same, or a UsageError.
-#include "invar/train/config.h"
+#include "invar/config/config.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,11 +1,11 @@
 // Any bytes as the log of a run, CSV and JSON lines: series of equal length or an invar::Error, nothing else.
-#include "invar/safety/run_log.h"
+#include "invar/validate/run_log.h"
 
 #include <cstdint>
 #include <cstdlib>
 
 #include "invar/core/error.h"
-#include "invar/safety/metric_names.h"
+#include "invar/validate/metric_names.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (size < 1) return 0;

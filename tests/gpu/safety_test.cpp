@@ -4,14 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
-#include "invar/safety/diagnose.h"
-#include "invar/safety/failure.h"
-#include "invar/safety/record_failure.h"
-#include "invar/safety/tune.h"
-#include "invar/safety/validate.h"
+#include "invar/diagnose/diagnose.h"
+#include "invar/diagnose/failure.h"
+#include "invar/diagnose/record_failure.h"
+#include "invar/diagnose/tune.h"
+#include "invar/validate/validate.h"
+#include "tests/diagnose/faults.h"
+#include "tests/diagnose/out_of_range.h"
 #include "tests/gpu/fixture.h"
-#include "tests/safety/faults.h"
-#include "tests/safety/out_of_range.h"
 
 namespace invar::testing {
 namespace {

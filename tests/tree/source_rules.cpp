@@ -4,12 +4,22 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <regex>
+#include <sstream>
 
 namespace invar::tree {
 
-const std::vector<std::string> kFolders = {"core",   "io",   "kernels", "autograd", "amp",    "ops",    "nn", "optim",
-                                           "models", "data", "tasks",   "train",    "safety", "report", "cli"};
+namespace {
+
+std::vector<std::string> words_of(const std::string& text) {
+    std::istringstream in(text);
+    return {std::istream_iterator<std::string>(in), {}};
+}
+
+}  // namespace
+
+const std::vector<std::string> kFolders = words_of(INVAR_FOLDERS);
 
 namespace {
 

@@ -1,0 +1,175 @@
+// From a key as somebody wrote it to the field it means.
+#include <algorithm>
+#include <unordered_map>
+
+#include "invar/config/table.h"
+#include "invar/core/error.h"
+#include "invar/core/suggest.h"
+
+namespace invar {
+namespace {
+
+// Keys of other tools that have no counterpart of the same kind: what to use instead.
+struct Foreign {
+    std::string_view key;  // with everything below it
+    std::string_view advice;
+};
+constexpr Foreign kForeign[] = {
+    {"logger.wandb", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
+    {"logger.mlflow", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
+    {"logger.csv", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
+    {"wandb", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
+    {"policy.gradient_clipping", "set trainer.gradient_clip_val; 0 does not clip"},
+    {"trainer.accelerator", "use trainer.device=cpu, cuda or auto"},
+    {"trainer.devices", "a run has one device; use trainer.device=cpu, cuda or cuda:N"},
+    {"trainer.num_nodes", "a run is one process; use trainer.device"},
+    {"trainer.strategy", "a run is one process; use trainer.device"},
+    {"trainer.enable_checkpointing", "use trainer.checkpoint_every_n_steps"},
+    {"trainer.check_val_every_n_epoch", "use trainer.val_check_interval; 1.0 is once an epoch"},
+    {"trainer.fast_dev_run", "use trainer.max_steps=1 trainer.limit_val_batches=1"},
+    {"trainer.overfit_batches", "use trainer.limit_train_batches and data.shuffle=false"},
+    {"trainer.default_root_dir", "use output_dir"},
+    {"loss_scale", "use scaler.init_scale, with scaler.dynamic=false to keep it"},
+    {"hydra", "the run's folder is output_dir/exp_name"},
+};
+
+bool is_below(std::string_view key, std::string_view top) {
+    return key.starts_with(top) && (key.size() == top.size() || key[top.size()] == '.');
+}
+
+// By full key and by alias; nullptr when there is none.
+const Field* lookup(const std::string& key) {
+    static const std::unordered_map<std::string, const Field*> by_key = [] {
+        std::unordered_map<std::string, const Field*> index;
+        for (const Field& field : config_fields()) {
+            index.emplace(field.key, &field);
+            for (const std::string& alias : field.aliases) index.emplace(alias, &field);
+        }
+        return index;
+    }();
+    const auto found = by_key.find(key);
+    return found == by_key.end() ? nullptr : found->second;
+}
+
+// A full key, an alias, or an entry of a map.
+Target find_exact(const std::string& key) {
+    if (const Field* field = lookup(key)) return {field, ""};
+    for (const Field& field : config_fields())
+        if (field.is_map && key.size() > field.key.size() + 1 && is_below(key, field.key))
+            return {&field, key.substr(field.key.size() + 1)};
+    return {};
+}
+
+// A key without its section, when it is the only one of that name.
+Target find_bare(const std::string& key, const std::string& origin) {
+    std::vector<const Field*> found;
+    for (const Field& field : config_fields()) {
+        if (field.is_map && key.size() > field.leaf.size() + 1 && is_below(key, field.leaf))
+            return {&field, key.substr(field.leaf.size() + 1)};
+        if (field.leaf != key) continue;
+        found.push_back(&field);
+    }
+    if (found.empty()) return {};
+    check<UsageError>(found.size() == 1, "{}: key '{}' could be {} or {}; write the one you mean", origin, key,
+                      found.front()->key, found.back()->key);
+    return {found.front(), ""};
+}
+
+[[noreturn]] void unknown_key(const std::string& written, const std::string& origin) {
+    const std::string key = find_non_text(written) == std::string::npos ? written.substr(0, 120) : "?";
+    for (const Foreign& foreign : kForeign)
+        if (is_below(key, foreign.key)) fail<UsageError>("{}: unknown key '{}'; {}", origin, key, foreign.advice);
+    const std::vector<std::string>& sections = config_sections();
+    if (std::find(sections.begin(), sections.end(), key) != sections.end())
+        fail<UsageError>(
+            "{}: '{}' is a section, not a value; write {}: with its keys below, or pick a group file ({}=NAME "
+            "on the command line, '- {}: NAME' under defaults:)",
+            origin, key, key, key, key);
+    std::vector<std::string> keys, leaves;
+    for (const Field& field : config_fields()) {
+        keys.push_back(field.key);
+        keys.insert(keys.end(), field.aliases.begin(), field.aliases.end());
+        leaves.push_back(field.leaf);
+    }
+    // The whole key may be misspelt, or its section be another tool's and its last part be right.
+    std::string meant = nearest(key, keys);
+    if (meant.empty()) {
+        const std::string leaf = nearest(key.substr(key.rfind('.') + 1), leaves);
+        const auto found = std::find(leaves.begin(), leaves.end(), leaf);
+        if (found != leaves.end()) meant = config_fields()[static_cast<std::size_t>(found - leaves.begin())].key;
+    }
+    if (meant.empty())
+        fail<UsageError>("{}: unknown key '{}'; invar train --print-config shows every key", origin, key);
+    fail<UsageError>("{}: unknown key '{}' (did you mean '{}'?)", origin, key, meant);
+}
+
+}  // namespace
+
+Target find_key(const std::string& written, const std::string& group, const std::string& origin) {
+    if (!group.empty())
+        if (Target target = find_exact(group + "." + written); target.field) return target;
+    if (Target target = find_exact(written); target.field) return target;
+    if (Target target = find_bare(written, origin); target.field) return target;
+    unknown_key(written, origin);
+}
+
+namespace {
+
+class Flattener {
+  public:
+    Flattener(const std::string& group, const std::string& origin, bool with_lines)
+        : group_(group), origin_(origin), with_lines_(with_lines) {}
+
+    void walk(const YamlNode& node, const std::string& key) {
+        if (node.kind == YamlNode::Kind::map) {
+            for (std::size_t i = 0; i < node.items.size(); ++i)
+                walk(node.items[i], key.empty() ? node.keys[i] : key + "." + node.keys[i]);
+            return;
+        }
+        const std::string origin = with_lines_ ? fmt::format("{}:{}", origin_, node.line) : origin_;
+        const std::vector<std::string>& sections = config_sections();
+        const bool is_section = std::find(sections.begin(), sections.end(), key) != sections.end();
+        if (node.kind == YamlNode::Kind::null && (key.empty() || is_section)) return;  // a section with nothing in it
+        check<UsageError>(!key.empty(), "{}: a configuration is a map of keys, such as 'trainer:'", origin);
+        const Target target = find_key(key, group_, origin);
+        const std::string id = target.field->key + "." + target.entry;
+        const auto [where, fresh] = seen_.emplace(id, origin);
+        check<UsageError>(fresh, "{}: '{}' is set again, after {}; keep one", origin, key.substr(0, 120),
+                          where->second);
+        settings_.push_back({target.field->key, target.entry, node, origin});
+    }
+
+    std::vector<Setting> take() { return std::move(settings_); }
+
+  private:
+    const std::string& group_;
+    const std::string& origin_;
+    bool with_lines_;
+    std::map<std::string, std::string> seen_;
+    std::vector<Setting> settings_;
+};
+
+}  // namespace
+
+std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, const std::string& group,
+                             const std::string& origin) {
+    Flattener flattener(group, origin, prefix.empty());
+    flattener.walk(root, prefix);
+    return flattener.take();
+}
+
+void apply(const std::vector<Setting>& settings, Config& config, Origins& origins) {
+    for (const Setting& setting : settings) {
+        const bool null = setting.value.kind == YamlNode::Kind::null, whole = setting.entry.empty();
+        check<UsageError>(!setting.takes_back || !whole || origins.contains(setting.key),
+                          "{}: '~{}' takes back nothing: no file and no word before it sets {}; leave it out",
+                          setting.origin, setting.key, setting.key);
+        lookup(setting.key)->set(config, setting);
+        if (!null)
+            origins[setting.key] = setting.origin;
+        else if (whole)
+            origins.erase(setting.key);
+    }
+}
+
+}  // namespace invar

@@ -1,0 +1,167 @@
+#include "invar/diagnose/concerns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "invar/core/format_info.h"
+
+namespace invar {
+
+namespace {
+
+constexpr int kStepsBefore = 3;     // before a step can stand out
+constexpr double kJump = 8.0;       // times the largest so far
+constexpr double kLayerJump = 4.0;  // what names the module
+constexpr double kMany = 0.1;       // values that vanish, updates that are lost
+
+std::string title(const std::string& module) {
+    return module.empty() ? "the model itself" : module;
+}
+
+double jump(double now, double before) {
+    return before > 0 ? now / before : 0.0;
+}
+
+}  // namespace
+
+std::string_view name_of(Concern::Kind kind) {
+    constexpr std::string_view kNames[] = {"underflow", "spike", "overflow", "lost updates"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+double vanishing_share(const Tally& tally, Dtype format, int exponent) {
+    const double limit = double(std::bit_cast<float>(thresholds_of(format).vanish));  // the largest that rounds to zero
+    const int last = std::ilogb(limit);  // a bin that starts at the limit is spared: all but its first value survive
+    std::int64_t below = 0;
+    for (std::size_t i = 0; i < tally.exponents.size(); ++i)
+        if (int(i) - 127 + exponent < last) below += tally.exponents[i];
+    return tally.counted() > 0 ? double(below) / double(tally.counted()) : 0.0;
+}
+
+ScaleRange scale_range(const Tally& gradients, Dtype format) {
+    constexpr double kFew = 0.001;
+    constexpr int kFarthest = 126;
+    constexpr int kHeadRoom = 3;  // doublings left for steps that were not seen
+    ScaleRange range;
+    range.any_gradients = gradients.counted() > 0;
+    if (!range.any_gradients) return range;
+    range.most = int(std::floor(std::log2(format_info(format).max) - std::log2(gradients.largest)));
+    range.most = std::min(range.most, kFarthest);
+    range.least = -kFarthest;
+    while (range.least < kFarthest && vanishing_share(gradients, format, range.least) >= kFew) ++range.least;
+    range.recommended = std::max(std::min(range.least, range.most), range.most - kHeadRoom);
+    range.vanishing = vanishing_share(gradients, format, range.recommended);
+    return range;
+}
+
+void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages>& layers, std::span<const Batch> group,
+                         std::vector<Concern>& concerns) {
+    double batch = 0.0;
+    for (const Batch& b : group)
+        for (const auto& [name, tensor] : b.tensors())
+            if (is_floating(tensor.dtype())) batch = std::max(batch, range_of("", tensor).largest);
+    const double by = std::max(jump(now.loss, loss_), jump(now.grad_norm, norm_));
+    if (seen_ >= kStepsBefore && by > kJump) {
+        Concern concern;
+        concern.kind = Concern::Kind::spike;
+        concern.step = seen_ + 1;
+        concern.remedy = "trainer.gradient_clip_val=1";
+        concern.in_data = jump(batch, batch_) > kLayerJump;
+        const LayerPassages* found = nullptr;
+        for (std::size_t i = 0; i < layers.size() && found == nullptr; ++i)
+            if (jump(layers[i].forward.all.largest, forward_[layers[i].module]) > kLayerJump) found = &layers[i];
+        for (std::size_t i = layers.size(); i-- > 0 && found == nullptr;)
+            if (jump(layers[i].backward.all.largest, backward_[layers[i].module]) > kLayerJump)
+                found = &layers[i], concern.direction = Direction::backward;
+        concern.module = found != nullptr ? found->module : "";
+        const std::string what = jump(now.loss, loss_) >= jump(now.grad_norm, norm_) ? "the loss" : "the gradient norm";
+        concern.text = fmt::format("step {}: {} is {:.0f} times its largest before", concern.step, what, by);
+        if (concern.in_data)
+            concern.text +=
+                fmt::format("; the batch has values up to {:.3g}, {:.3g} before: look at the data", batch, batch_);
+        else if (found != nullptr)
+            concern.text +=
+                fmt::format("; values jump first in {}, {}", title(found->module), name_of(concern.direction));
+        concerns.push_back(std::move(concern));
+    }
+    ++seen_;
+    loss_ = std::max(loss_, now.loss), norm_ = std::max(norm_, now.grad_norm), batch_ = std::max(batch_, batch);
+    for (const LayerPassages& layer : layers) {
+        forward_[layer.module] = std::max(forward_[layer.module], layer.forward.all.largest);
+        backward_[layer.module] = std::max(backward_[layer.module], layer.backward.all.largest);
+    }
+}
+
+int judged_scale(const Diagnosis& d, Direction direction) {
+    return direction == Direction::backward && d.scaled && d.scale.any_gradients ? d.scale.recommended : 0;
+}
+
+bool vanishes(const Diagnosis& d, const Passage& passage, Direction direction) {
+    return vanishing_share(passage.low, d.format, judged_scale(d, direction)) > kMany;
+}
+
+bool overflows(const Diagnosis& d, const Passage& passage, Direction direction) {
+    // The recommended scale is one at which no gradient does.
+    if (direction == Direction::backward && d.scaled) return false;
+    return passage.low.counted() > 0 && passage.low.formats[0].overflow > 0;
+}
+
+void add_range_concerns(Diagnosis& d) {
+    const auto add = [&](Concern::Kind kind, Direction direction, const std::string& module, double share) {
+        Concern c;
+        c.kind = kind;
+        c.direction = direction;
+        c.module = module;
+        const bool over = kind == Concern::Kind::overflow;
+        const std::string amount = share < 0.005 ? "some" : fmt::format("{:.0f}%", 100 * share);
+        c.text = fmt::format("{} of what passes {} through {} {} in {}", amount, name_of(direction), title(module),
+                             over ? "overflows" : "vanishes", name_of(d.format));
+        if (direction == Direction::backward && d.scaled)
+            c.text += fmt::format(" at the best loss scale, 2^{}", judged_scale(d, direction));
+        if (!module.empty() && module != "loss")
+            c.remedy = fmt::format("trainer.precision_overrides={{{}: 32-true}}", module);
+        d.concerns.push_back(std::move(c));
+    };
+    const auto look = [&](const LayerPassages& layer, Direction direction, Concern::Kind kind) {
+        const Passage& passage = direction == Direction::forward ? layer.forward : layer.backward;
+        const bool over = kind == Concern::Kind::overflow;
+        if (!(over ? overflows(d, passage, direction) : vanishes(d, passage, direction))) return false;
+        const Tally& low = passage.low;
+        add(kind, direction, layer.module,
+            over ? double(low.formats[0].overflow) / double(low.counted())
+                 : vanishing_share(low, d.format, judged_scale(d, direction)));
+        return true;
+    };
+    for (const Concern::Kind kind : {Concern::Kind::overflow, Concern::Kind::underflow}) {
+        if (kind == Concern::Kind::overflow && d.finding) continue;  // which says where, and more
+        for (std::size_t i = 0; i < d.layers.size(); ++i)
+            if (look(d.layers[i], Direction::forward, kind)) break;
+        for (std::size_t i = d.layers.size(); i-- > 0;)
+            if (look(d.layers[i], Direction::backward, kind)) break;
+    }
+}
+
+void add_update_concern(Diagnosis& d, const Precision& candidate) {
+    if (candidate.mixed() || !is_sixteen_bit(candidate.compute_dtype())) return;
+    std::int64_t updates = 0, lost = 0;
+    const LostUpdates* worst = nullptr;
+    for (const LostUpdates& u : d.updates) {
+        updates += u.updates, lost += u.lost;
+        if (worst == nullptr || u.share() > worst->share()) worst = &u;
+    }
+    if (updates == 0 || double(lost) <= kMany * double(updates)) return;
+    Concern c;
+    c.kind = Concern::Kind::lost_updates;
+    c.text = fmt::format(
+        "{:.0f}% of the updates are lost: {} keeps its weights in {} alone, and rounding takes them back "
+        "to what they were; worst is {}, {:.0f}%",
+        100.0 * double(lost) / double(updates), candidate.name(), name_of(d.format), worst->parameter,
+        100 * worst->share());
+    c.remedy = fmt::format("trainer.precision={}", candidate.compute_dtype() == Dtype::f16 ? "16-mixed" : "bf16-mixed");
+    d.concerns.push_back(std::move(c));
+}
+
+}  // namespace invar

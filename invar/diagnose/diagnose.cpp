@@ -1,0 +1,160 @@
+#include "invar/diagnose/diagnose.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/diagnose/concerns.h"
+#include "invar/diagnose/lost_updates.h"
+#include "invar/formats/inspect.h"
+#include "invar/kernels/devices.h"
+
+namespace invar {
+
+namespace {
+
+// Counters no step of ours uses up, so that each step draws dropout masks of its own.
+constexpr std::uint64_t kCountersAStep = std::uint64_t(1) << 32;
+
+class Run {
+  public:
+    Run(Setup& setup, const DiagnoseOptions& options) : setup_(setup), o_(options) {
+        if (!o_.loss) o_.loss = setup.loss;
+        d_.format = o_.format;
+        d_.candidate = o_.candidate.name();
+        d_.scaled = o_.candidate.needs_scaler() || !o_.replays;
+        d_.scale_survived = o_.candidate.needs_scaler() ? o_.scale : 1.0;
+        setup.train_data->start_epoch(epoch_);
+    }
+    Diagnosis run();
+
+  private:
+    std::vector<Batch> next_group();
+    Replayed replayed(const StepStart& start, const Precision& precision, double scale, OpWatcher* watcher) {
+        const bool overrides = precision.name() != kFullPrecision.name();
+        return replay(*setup_.model, *setup_.optimizer, start, {precision, scale, overrides, o_.loss, watcher});
+    }
+    // Whether the step goes on: false where FP32 itself is not finite.
+    bool step(const StepStart& start);
+    void try_candidate(const StepStart& start);
+    Finding find(const StepStart& start, const Precision& precision, double scale);
+
+    Setup& setup_;
+    DiagnoseOptions o_;
+    Diagnosis d_;
+    FormatMap map_;
+    SpikeWatch spikes_;
+    std::int64_t epoch_ = 0;
+};
+
+std::vector<Batch> Run::next_group() {
+    std::vector<Batch> group = setup_.next_group();
+    if (!group.empty()) return group;
+    setup_.train_data->start_epoch(++epoch_);
+    return setup_.next_group();
+}
+
+Finding Run::find(const StepStart& start, const Precision& precision, double scale) {
+    const Precision before = setup_.precision;
+    setup_.precision = precision;
+    const Finding finding = find_first_bad(setup_, start.group, start.rng, scale, o_.loss);
+    setup_.precision = before;
+    return finding;
+}
+
+// A scale that is too large is a scaler's daily bread and no finding, as long as a smaller one serves.
+void Run::try_candidate(const StepStart& start) {
+    if (!o_.replays || d_.finding) return;
+    if (replayed(start, o_.candidate, d_.scale_survived, nullptr).finite) return;
+    const Finding finding = find(start, o_.candidate, d_.scale_survived);
+    if (finding.blame != Blame::loss_scale) {
+        d_.finding = finding;
+        return;
+    }
+    ++d_.scale_drops;
+    while (d_.scale_survived > 1 && !replayed(start, o_.candidate, d_.scale_survived, nullptr).finite)
+        d_.scale_survived /= 2;
+}
+
+bool Run::step(const StepStart& start) {
+    // Formats follow from the precision alone, so they are learnt once; a format that cannot be run goes by BF16's.
+    if (map_.ops.empty())
+        replayed(start, o_.replays ? o_.candidate : Precision::parse("bf16-mixed"), d_.scale_survived, &map_);
+    try_candidate(start);
+    Instruments now(map_, o_.format);
+    const Replayed full = replayed(start, kFullPrecision, 1.0, &now);  // last: its gradients are what the step takes
+    if (!full.finite) {
+        d_.finding = find(start, kFullPrecision, 1.0);  // outweighs what the candidate met
+        return false;
+    }
+    UpdateWatch updates(*setup_.optimizer, o_.format);
+    setup_.optimizer->step(setup_.clip);
+    updates.add_to(d_.updates);
+
+    StepFigures figures{full.loss, double(setup_.optimizer->state().grad_norm)};
+    spikes_.observe(figures, now.layers, start.group, d_.concerns);
+    d_.figures.push_back(figures);
+    for (const LayerPassages& layer : now.layers) {
+        const auto same = [&](const LayerPassages& other) { return other.module == layer.module; };
+        const auto known = std::find_if(d_.layers.begin(), d_.layers.end(), same);
+        if (known == d_.layers.end()) {
+            d_.layers.push_back(layer);
+        } else {
+            known->forward.add(layer.forward), known->backward.add(layer.backward);
+            known->ran_backward = known->ran_backward || layer.ran_backward;
+        }
+    }
+    return true;
+}
+
+Diagnosis Run::run() {
+    RngState rng = default_generator().state();
+    while (d_.steps < o_.steps) {
+        std::vector<Batch> group = next_group();
+        if (o_.before_step) o_.before_step(d_.steps + 1, group);
+        ++d_.steps;
+        const bool goes_on = step({group, rng});
+        rng.offset += kCountersAStep;
+        if (o_.progress) o_.progress(double(d_.steps) / double(o_.steps));
+        if (!goes_on) break;
+    }
+    Tally gradients(1);
+    for (const LayerPassages& layer : d_.layers) gradients.add(layer.backward.low);
+    d_.scale = scale_range(gradients, o_.format);
+    add_range_concerns(d_);
+    if (o_.replays) add_update_concern(d_, o_.candidate);
+    return d_;
+}
+
+}  // namespace
+
+Diagnosis diagnose(Setup& setup, const DiagnoseOptions& options) {
+    check<UsageError>(options.steps >= 1, "--steps {}: must be at least 1", options.steps);
+    return Run(setup, options).run();
+}
+
+DiagnoseOptions diagnose_options(Config& config, const std::string& as) {
+    DiagnoseOptions options;
+    const Precision own = config.trainer.resolved_precision();
+    require_precisions(config.trainer, resolve_device(config.trainer.device));
+    if (!as.empty()) {
+        const std::vector<Dtype> formats = parse_formats(as);
+        check<UsageError>(formats.size() == 1, "--as {}: one format at a time; for FP8 say e4m3 or e5m2", as);
+        options.format = formats[0];
+    } else if (is_sixteen_bit(own.compute_dtype())) {
+        options.format = own.compute_dtype();
+    }
+    options.replays = is_sixteen_bit(options.format);
+    if (own.compute_dtype() == options.format)
+        options.candidate = own;
+    else
+        options.candidate = Precision::parse(options.format == Dtype::f16 ? "16-mixed" : "bf16-mixed");
+    options.scale = config.scaler.enabled ? config.scaler.init_scale : 1.0;
+    config.trainer.precision = kFullPrecision.name();
+    config.trainer.amp_level = "auto";
+    config.trainer.precision_schedule.clear();  // one that begins at step 0 would be the precision
+    config.trainer.grad_ckpt = false;           // the same numbers, and every op runs once
+    return options;
+}
+
+}  // namespace invar

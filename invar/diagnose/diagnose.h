@@ -1,0 +1,81 @@
+// diagnose: some steps with instruments on. Trains in FP32, so that every value is what it should be, holds it against
+// the candidate's format, and replays each step in the candidate to see whether it survives.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "invar/diagnose/finding.h"
+#include "invar/diagnose/instruments.h"
+
+namespace invar {
+
+struct DiagnoseOptions {
+    Precision candidate = Precision::parse("16-mixed");
+    Dtype format = Dtype::f16;  // what values are held against; the candidate's, unless another was asked for
+    bool replays = true;        // also runs the candidate; false for formats that only the tallies know
+    int steps = 10;
+    double scale = 65536.0;  // of the loss, to begin with; halved while it overflows, as a scaler does
+    LossFunction loss = {};  // none: the run's own
+    std::function<void(int step, std::vector<Batch>& group)> before_step = {};  // may change the batches
+    std::function<void(double share)> progress = {};
+};
+
+// Loss scales, as powers of two, that keep all but 0.1% of the gradients from vanishing without an overflow.
+struct ScaleRange {
+    bool any_gradients = false;
+    int least = 0, most = 0;  // exponents; least > most: there is none
+    int recommended = 0;
+    double vanishing = 0.0;  // share that still vanishes at the recommended one
+    bool exists() const { return least <= most; }
+};
+// Of gradients that were tallied unscaled.
+ScaleRange scale_range(const Tally& gradients, Dtype format);
+
+struct LostUpdates {
+    std::string parameter;
+    std::int64_t updates = 0;  // weights that a step would have changed, over all steps
+    std::int64_t lost = 0;     // those that rounding to the format leaves as they were
+    double share() const { return updates > 0 ? double(lost) / double(updates) : 0.0; }
+};
+
+// What is not NaN or Inf and still wrong.
+struct Concern {
+    enum class Kind { underflow, spike, overflow, lost_updates } kind = Kind::underflow;
+    Direction direction = Direction::forward;
+    std::string module;    // "" is the model itself
+    int step = 0;          // 1 is the first
+    bool in_data = false;  // a spike that came with the batch
+    std::string text;
+    std::string remedy;
+};
+
+std::string_view name_of(Concern::Kind kind);
+
+struct StepFigures {
+    double loss = 0.0, grad_norm = 0.0;
+};
+
+struct Diagnosis {
+    Dtype format = Dtype::f16;
+    std::string candidate;
+    int steps = 0;  // that were done
+    std::vector<StepFigures> figures;
+    std::vector<LayerPassages> layers;  // in the order they run forward
+    bool scaled = false;  // whether a loss scale is to be had: FP16's, or that of a format that is only tallied
+    ScaleRange scale;
+    double scale_survived = 1.0;  // the loss scale at the end
+    int scale_drops = 0;          // times it had to be lowered
+    std::vector<LostUpdates> updates;
+    Finding finding;  // NaN or Inf
+    std::vector<Concern> concerns;
+    bool healthy() const { return !finding && concerns.empty(); }
+};
+
+// `setup` is of an FP32 run; its weights are trained.
+Diagnosis diagnose(Setup& setup, const DiagnoseOptions& options);
+
+// The configuration and options for a command's words: `as` is "" or a format. The configuration is made FP32.
+DiagnoseOptions diagnose_options(Config& config, const std::string& as);
+
+}  // namespace invar
