@@ -166,12 +166,13 @@ TEST(Leaf, RefusesGradientsOfIntegers) {
 }
 
 TEST(Leaf, HandlesShareGradientAndShadow) {
-    const Tensor weights = Tensor::empty({3}), handle = weights;
+    const Tensor weights = Tensor::empty({}), handle = weights;
     EXPECT_FALSE(handle.grad().defined());
     weights.set_grad(Tensor::scalar(2));
     weights.set_shadow(Tensor::scalar(1, Dtype::f16));
     EXPECT_EQ(handle.grad().item(), 2);
     EXPECT_EQ(handle.shadow().dtype(), Dtype::f16);
+    EXPECT_ERROR(weights.set_grad(Tensor::empty({3})), Error, "f32[3] on cpu is no gradient of f32[] on cpu");
     EXPECT_TRUE(handle.same_as(weights));
     EXPECT_FALSE(weights.detach().same_as(weights));
 }
