@@ -10,11 +10,12 @@ using namespace invar;
 int main() {
     try {
         const Precision precision = Precision::parse("bf16-mixed");
-        auto model = make_model({.name = "convnet"});
+        const auto images = std::make_shared<SyntheticDataset>(SyntheticOptions{.size = 512}, Split::train);
+        auto model = make_convnet({}, images->info());
         const std::pair<std::string, std::string> overrides[] = {{"fc2", "32-true"}};
         override_precision(*model, overrides);
 
-        Loader data(make_dataset({.name = "synthetic", .size = 512}, Split::train), {.batch_size = 32});
+        Loader data(images, {.batch_size = 32});
         Optimizer optimizer(*model, {.kind = OptimizerSpec::Kind::adam, .lr = 1e-3},
                             StoreOptions::for_precision(precision));
         GradScaler scaler({.spec = {.enabled = false}});  // BF16 has FP32's range: nothing to scale
@@ -27,7 +28,7 @@ int main() {
 
         const auto file = std::filesystem::temp_directory_path() / "invar_pin_and_share.safetensors";
         save_safetensors(file, model->state_dict());
-        auto copy = make_model({.name = "convnet"});
+        auto copy = make_convnet({}, images->info());
         copy->load_state_dict(load_safetensors(file).tensors);
         std::filesystem::remove(file);
 

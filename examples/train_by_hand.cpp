@@ -23,9 +23,10 @@ class Net : public Module {
 };
 
 int run(const Precision& precision) {
-    const DatasetOptions options{.name = "synthetic", .size = 4096};
-    const Classification task(make_dataset(options, Split::train), make_dataset(options, Split::test),
-                              [](const DataInfo&) { return std::make_unique<Net>(); });
+    const SyntheticOptions options{.size = 4096};
+    const Classification task({std::make_shared<SyntheticDataset>(options, Split::train),
+                               std::make_shared<SyntheticDataset>(options, Split::test),
+                               [](const DataInfo&) { return std::make_unique<Net>(); }});
     Loader data(task.data(Split::train), {.batch_size = 64});
     Loader test(task.data(Split::test), {.batch_size = 64, .shuffle = false});
 

@@ -89,7 +89,7 @@ int bench(const BenchArguments& arguments) {
         return 0;
     }
     const BenchResult& first = results.front();
-    say(fmt::format("{}, {} a step, on {} with {}; median of {}", options.base.model.name,
+    say(fmt::format("{}, {} a step, on {} with {}; median of {}", options.base.model.name(),
                     count_of(first.samples_per_step, "sample"), first.device, count_of(first.threads, "thread"),
                     count_of(options.steps, "step")));
     say_why_on_cpu(options.base);

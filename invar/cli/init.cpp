@@ -8,6 +8,7 @@
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/io/safetensors.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/setup.h"
 
 namespace invar {
@@ -38,7 +39,7 @@ void init(InitArguments& arguments) {
     const StateDict weights = model->state_dict();
     save_safetensors(file, weights, {{"format", "pt"}});
     say(fmt::format("{}: {} tensors, {} parameters of {} by seed {}", file.string(), weights.size(),
-                    human_count(model->parameter_count()), config.model.name, config.seed));
+                    human_count(model->parameter_count()), config.model.name(), config.seed));
 }
 
 }  // namespace

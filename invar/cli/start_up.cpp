@@ -38,7 +38,7 @@ std::string run_lines(Setup& setup, const Config& config) {
     const Loader& data = *setup.train_data;
     const std::int64_t to_validate = setup.test_data->samples_per_epoch();
     std::string text =
-        fmt::format("{} with {} parameters on {}: {} samples to train on, {} to validate on\n", config.model.name,
+        fmt::format("{} with {} parameters on {}: {} samples to train on, {} to validate on\n", config.model.name(),
                     human_count(setup.model->parameter_count()), data.dataset().name(),
                     human_count(data.samples_per_epoch()), to_validate > 0 ? human_count(to_validate) : "none");
     text += fmt::format("batches of {}", data.options().batch_size);

@@ -81,7 +81,7 @@ class Composer {
             } else if (entry.group != group && decided.contains(entry.group)) {
                 if (!entry.name.empty()) not_taken_.insert(entry.group);
             } else if (!entry.name.empty()) {
-                add_file(find(entry.group, entry.name, entry.origin), entry.group, below, depth + 1);
+                pick(entry.group, entry.name, entry.origin, below, depth + 1);
             }
         }
         if (!self_done) add_own(root, group, file);
@@ -91,17 +91,23 @@ class Composer {
         settings_.insert(settings_.end(), settings.begin(), settings.end());
     }
 
-    fs::path find(const std::string& group, const std::string& name, const std::string& origin) const {
+    // A file of the group; or, where there is none, the registered part of that name.
+    void pick(const std::string& group, const std::string& name, const std::string& origin,
+              const std::set<std::string>& decided, int depth = 0) {
         std::string bare = name;
         if (bare.ends_with(".yaml")) bare.resize(bare.size() - 5);
-        const std::vector<std::string> choices = config_choices(group, sources_);
-        if (std::find(choices.begin(), choices.end(), bare) == choices.end()) refuse(group, bare, choices, origin);
+        const std::vector<std::string> choices = config_choices(group, sources_), parts = part_names(group);
+        if (std::ranges::find(choices, bare) == choices.end()) refuse(group, bare, choices, origin);
         for (const fs::path& folder : sources_.config_dirs) {
             const fs::path path = folder / group / (bare + ".yaml");
             std::error_code error;
-            if (fs::is_regular_file(path, error)) return path;
+            if (fs::is_regular_file(path, error)) return add_file(path, group, decided, depth);
         }
-        refuse(group, bare, choices, origin);
+        if (std::ranges::find(parts, bare) == parts.end()) refuse(group, bare, choices, origin);
+        YamlNode value;
+        value.kind = YamlNode::Kind::scalar;
+        value.text = bare;
+        add({{group + ".name", "", value, origin}});
     }
 
     // Groups of which some file has chosen one that was not taken, since they were decided above it.
@@ -111,7 +117,7 @@ class Composer {
         Config config;
         Origins origins;
         apply(settings_, config, origins);
-        settle(config, origins);
+        check_together(config, origins);
         return config;
     }
 
@@ -214,7 +220,8 @@ std::vector<std::string> config_groups() {
 }
 
 std::vector<std::string> config_choices(const std::string& group, const ConfigSources& sources) {
-    std::set<std::string> names;
+    const std::vector<std::string> parts = part_names(group);
+    std::set<std::string> names(parts.begin(), parts.end());
     for (const fs::path& folder : sources.config_dirs) {
         std::error_code error;
         fs::directory_iterator files(folder / group, error), end;
@@ -240,14 +247,14 @@ Config load_config(const std::string& config_or_experiment, const std::vector<st
         composer.search_first(folder.empty() ? "." : folder);
         composer.add_file(config_or_experiment, "experiment", decided);
     } else if (!config_or_experiment.empty()) {
-        composer.add_file(composer.find("experiment", config_or_experiment, kCommandLine), "experiment", decided);
+        composer.pick("experiment", config_or_experiment, kCommandLine, decided);
     }
     // The command line comes after every file, whatever the file says itself; single values after whole groups.
     for (const auto& [group, name] : command_line.picks) {
         if (name.empty()) continue;
         std::set<std::string> others = decided;
         others.erase(group);
-        composer.add_file(composer.find(group, name, kCommandLine), group, others);
+        composer.pick(group, name, kCommandLine, others);
     }
     for (const std::string& group : command_line.taken_back)
         check<UsageError>(composer.not_taken().contains(group),

@@ -9,48 +9,9 @@
 namespace invar {
 namespace {
 
-// What the files of the named data sets hold.
-struct DataFacts {
-    std::string_view name;
-    std::int64_t size, height, width, channels, classes;
-};
-constexpr DataFacts kDataFacts[] = {
-    {"fashion_mnist", 60000, 28, 28, 1, 10}, {"mnist", 60000, 28, 28, 1, 10},     {"cifar10", 50000, 32, 32, 3, 10},
-    {"cifar100", 50000, 32, 32, 3, 100},     {"synthetic", 10000, 28, 28, 1, 10},
-};
-
 std::string where(const Origins& origins, const std::string& key) {
     const auto found = origins.find(key);
     return found == origins.end() ? "default" : found->second;
-}
-
-void settle_data(DataConfig& data, const Origins& origins) {
-    const auto facts = std::find_if(std::begin(kDataFacts), std::end(kDataFacts),
-                                    [&](const DataFacts& known) { return known.name == data.name; });
-    if (facts == std::end(kDataFacts)) return;
-    const auto fill = [&](const std::string& key, std::int64_t& member, std::int64_t fact) {
-        if (!origins.contains(key)) member = fact;
-        check<UsageError>(
-            data.name == "synthetic" || member == fact,
-            "{} = {} ({}): {} has {}, and only synthetic can be given another; leave it out, or use data={}", key,
-            member, where(origins, key), data.name, fact, data.name);
-    };
-    fill("data.size", data.size, facts->size);
-    fill("data.height", data.height, facts->height);
-    fill("data.width", data.width, facts->width);
-    fill("data.channels", data.channels, facts->channels);
-    fill("data.classes", data.classes, facts->classes);
-}
-
-void settle_model(ModelConfig& model, const DataConfig& data, const Origins& origins) {
-    if (!origins.contains("model.classes")) model.classes = data.classes;
-    check<UsageError>(model.classes >= data.classes,
-                      "model.classes = {} ({}): the data has {} classes; use at least that", model.classes,
-                      where(origins, "model.classes"), data.classes);
-    if (model.name == "mlp" && model.hidden.empty()) model.hidden = {512};
-    check<UsageError>(model.name == "mlp" || model.hidden.empty(),
-                      "model.hidden ({}): belongs to the mlp, and the model is {}; use model.hidden=[] or model=mlp",
-                      where(origins, "model.hidden"), model.name);
 }
 
 void check_scaler(const ScalerConfig& scaler, const Origins& origins) {
@@ -75,17 +36,6 @@ void check_schedule(const TrainerConfig& trainer, const Origins& origins) {
                       "trainer.precision = {} ({}): keeps no FP32 weights, so that trainer.precision_schedule has "
                       "nothing to carry over; use 16-mixed or bf16-mixed",
                       precision, where(origins, "trainer.precision"));
-}
-
-void check_optimizer(const OptimizerConfig& optimizer, const SchedulerConfig& scheduler, const Origins& origins) {
-    check<UsageError>(!optimizer.nesterov || (optimizer.name == "sgd" && optimizer.momentum > 0),
-                      "optimizer.nesterov = true ({}): needs optimizer.name=sgd and optimizer.momentum above 0",
-                      where(origins, "optimizer.nesterov"));
-    check<UsageError>(optimizer.momentum == 0 || optimizer.name == "sgd",
-                      "optimizer.momentum = {} ({}): belongs to sgd; {} has optimizer.betas", optimizer.momentum,
-                      where(origins, "optimizer.momentum"), optimizer.name);
-    check<UsageError>(scheduler.min_lr <= optimizer.lr, "scheduler.min_lr = {} ({}): is above optimizer.lr = {}",
-                      scheduler.min_lr, where(origins, "scheduler.min_lr"), optimizer.lr);
 }
 
 }  // namespace
@@ -116,11 +66,8 @@ Config in_precision(Config config, const std::string& precision) {
     return config;
 }
 
-void settle(Config& config, const Origins& origins) {
-    settle_data(config.data, origins);
-    settle_model(config.model, config.data, origins);
+void check_together(const Config& config, const Origins& origins) {
     check_scaler(config.scaler, origins);
-    check_optimizer(config.optimizer, config.scheduler, origins);
     check_schedule(config.trainer, origins);
     try {
         config.trainer.resolved_precision();
@@ -136,25 +83,29 @@ Config parse_config(std::string_view yaml, const std::string& origin) {
     Config config;
     Origins origins;
     apply(flatten(parse_yaml(yaml, origin), "", "", origin), config, origins);
-    settle(config, origins);
+    check_together(config, origins);
     return config;
 }
 
 std::string to_yaml(const Config& config) {
     std::string yaml, section;
     for (const Field& field : config_fields()) {
+        if (!field.applies(config)) continue;
         if (field.section != section) yaml += field.section + ":\n";
         section = field.section;
-        yaml += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", field.leaf, field.print(config));
+        yaml += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", field.leaf(), field.print(config));
     }
     return yaml;
 }
 
 std::vector<KeyInfo> config_keys() {
-    const Config defaults;
     std::vector<KeyInfo> keys;
-    for (const Field& field : config_fields())
-        keys.push_back({field.key, field.type, field.print(defaults), field.allowed, field.help, field.aliases});
+    for (const Field& field : config_fields()) {
+        Config defaults;
+        if (!field.part.empty()) const_cast<Part*>(part_in(defaults, field.section))->choose(field.part);
+        const Key& key = field.details;
+        keys.push_back({field.key, field.part, key.type, field.print(defaults), key.allowed, key.help, key.aliases});
+    }
     return keys;
 }
 

@@ -1,44 +1,19 @@
 // Config: everything a run can be told, as plain structs whose initialisers are the defaults.
-// The table in config_table.cpp gives every member its key, check and help; docs/CONFIG.md tells users.
+// Models, data sets and tasks bring options of their own (part.h). The table in table.cpp gives every member its key,
+// check and help; docs/CONFIG.md tells users.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "invar/amp/precision.h"
+#include "invar/config/part.h"
+#include "invar/config/types.h"
 
 namespace invar {
-
-// So many batches, or, as Lightning has it, a share of all of them: 50 is fifty batches, 0.5 is half, 1.0 is all.
-struct BatchCount {
-    bool is_share = true;
-    double share = 1.0;
-    std::int64_t count = 0;
-
-    static BatchCount all() { return {}; }
-    static BatchCount of(std::int64_t count) { return {false, 0.0, count}; }
-    // Out of `batches`; a share above zero is at least one of them.
-    std::int64_t among(std::int64_t batches) const;
-    bool operator==(const BatchCount&) const = default;
-};
-
-// Module-name pattern and canonical precision name, in the order given; a later match wins.
-using PrecisionOverrides = std::vector<std::pair<std::string, std::string>>;
-
-// From a step on, or from the first step of an epoch: the canonical name of a precision.
-struct PrecisionChange {
-    bool is_epoch = false;
-    std::int64_t at = 0;
-    std::string precision;
-    std::string key() const { return std::to_string(at) + (is_epoch ? "e" : ""); }
-    bool operator==(const PrecisionChange&) const = default;
-};
-using PrecisionSchedule = std::vector<PrecisionChange>;
 
 struct TrainerConfig {
     std::string precision = "32-true";
@@ -85,58 +60,26 @@ struct ScalerConfig {
     bool operator==(const ScalerConfig&) const = default;
 };
 
-struct ModelConfig {
-    std::string name = "convnet";
-    std::vector<std::int64_t> hidden;  // of the mlp; empty for the others
-    std::int64_t classes = 10;
-    double dropout = -1.0;
-    bool operator==(const ModelConfig&) const = default;
-};
-
-// What training minimises; validation always measures cross entropy.
-struct LossConfig {
-    std::string name = "cross_entropy";
-    double weight = 1.0;
-    bool operator==(const LossConfig&) const = default;
-};
-
-struct DataConfig {
-    std::string name = "fashion_mnist";
-    std::string root = "data";
+// Which data set, with its own options, and how samples become batches.
+struct DataConfig : Part {
+    DataConfig() : Part("data", "fashion_mnist") {}
     std::int64_t batch_size = 128;
     bool shuffle = true;
     bool drop_last = false;
     std::int64_t num_workers = 2;
-    double mean = 0.5;
-    double std = 0.5;
-    std::int64_t size = 60000;
-    std::int64_t height = 28;
-    std::int64_t width = 28;
-    std::int64_t channels = 1;
-    std::int64_t classes = 10;
     bool operator==(const DataConfig&) const = default;
 };
 
-struct OptimizerConfig {
-    std::string name = "adam";
+struct OptimizerConfig : Part {
+    OptimizerConfig() : Part("optimizer", "adam") {}
     double lr = 1e-3;
     double weight_decay = 0.0;
-    double momentum = 0.0;
-    bool nesterov = false;
-    std::array<double, 2> betas = {0.9, 0.999};
-    double eps = 1e-8;
     bool operator==(const OptimizerConfig&) const = default;
 };
 
-struct SchedulerConfig {
-    std::string name = "constant";
+struct SchedulerConfig : Part {
+    SchedulerConfig() : Part("scheduler", "constant") {}
     std::int64_t warmup_steps = 0;
-    std::int64_t step_size = 1000;
-    double gamma = 0.1;
-    double min_lr = 0.0;
-    double pct_start = 0.3;
-    double div_factor = 25.0;
-    double final_div_factor = 1e4;
     bool operator==(const SchedulerConfig&) const = default;
 };
 
@@ -175,8 +118,8 @@ struct Config {
     std::string init_from;
     TrainerConfig trainer;
     ScalerConfig scaler;
-    ModelConfig model;
-    LossConfig loss;
+    Part task{"task", "classification"};
+    Part model{"model", "convnet"};
     DataConfig data;
     OptimizerConfig optimizer;
     SchedulerConfig scheduler;
@@ -208,6 +151,7 @@ std::string to_yaml(const Config& config);
 
 struct KeyInfo {
     std::string key;            // "trainer.max_epochs"
+    std::string part;           // "mlp", where only that model, data set or task has it
     std::string type;           // "integer"
     std::string default_value;  // as YAML
     std::string allowed;        // "at least 1"
@@ -216,7 +160,8 @@ struct KeyInfo {
 };
 std::vector<KeyInfo> config_keys();
 
-// The groups that files can be picked for ("trainer", "model", ...), and the names there are in one; for completion.
+// The groups that files can be picked for ("trainer", "model", ...), and the names there are in one, of files and of
+// registered parts; for completion.
 std::vector<std::string> config_groups();
 std::vector<std::string> config_choices(const std::string& group, const ConfigSources& sources);
 

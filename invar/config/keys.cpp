@@ -1,6 +1,10 @@
 // From a key as somebody wrote it to the field it means.
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <unordered_map>
+#include <map>
+#include <ranges>
+#include <set>
 
 #include "invar/config/table.h"
 #include "invar/core/error.h"
@@ -29,6 +33,7 @@ constexpr Foreign kForeign[] = {
     {"trainer.fast_dev_run", "use trainer.max_steps=1 trainer.limit_val_batches=1"},
     {"trainer.overfit_batches", "use trainer.limit_train_batches and data.shuffle=false"},
     {"trainer.default_root_dir", "use output_dir"},
+    {"loss.name", "the loss is the task's; use task.name=classification, or exponential_loss for the lesson"},
     {"loss_scale", "use scaler.init_scale, with scaler.dynamic=false to keep it"},
     {"hydra", "the run's folder is output_dir/exp_name"},
 };
@@ -37,25 +42,35 @@ bool is_below(std::string_view key, std::string_view top) {
     return key.starts_with(top) && (key.size() == top.size() || key[top.size()] == '.');
 }
 
-// By full key and by alias; nullptr when there is none.
+// By full key and by alias; nullptr when there is none. Several parts may have the key: one of them.
 const Field* lookup(const std::string& key) {
-    static const std::unordered_map<std::string, const Field*> by_key = [] {
-        std::unordered_map<std::string, const Field*> index;
-        for (const Field& field : config_fields()) {
-            index.emplace(field.key, &field);
-            for (const std::string& alias : field.aliases) index.emplace(alias, &field);
-        }
-        return index;
-    }();
-    const auto found = by_key.find(key);
-    return found == by_key.end() ? nullptr : found->second;
+    const auto means = [&](const Field& field) {
+        return field.key == key || std::ranges::find(field.details.aliases, key) != field.details.aliases.end();
+    };
+    const auto found = std::ranges::find_if(config_fields(), means);
+    return found == config_fields().end() ? nullptr : &*found;
+}
+
+// The one that this configuration has.
+const Field& field_in(const Config& config, const Setting& setting) {
+    std::vector<std::string> parts;
+    std::string section;
+    for (const Field& field : config_fields()) {
+        if (field.key != setting.key) continue;
+        if (field.applies(config)) return field;
+        section = field.section;
+        parts.push_back(field.part);
+    }
+    fail<UsageError>("{}: belongs to {} {}, and the {} is {}; use {}.name={}, or leave it out", setting.str(),
+                     fmt::join(parts, ", "), section, section, part_in(config, section)->name(), section,
+                     parts.front());
 }
 
 // A full key, an alias, or an entry of a map.
 Target find_exact(const std::string& key) {
     if (const Field* field = lookup(key)) return {field, ""};
     for (const Field& field : config_fields())
-        if (field.is_map && key.size() > field.key.size() + 1 && is_below(key, field.key))
+        if (field.details.is_map && key.size() > field.key.size() + 1 && is_below(key, field.key))
             return {&field, key.substr(field.key.size() + 1)};
     return {};
 }
@@ -64,10 +79,10 @@ Target find_exact(const std::string& key) {
 Target find_bare(const std::string& key, const std::string& origin) {
     std::vector<const Field*> found;
     for (const Field& field : config_fields()) {
-        if (field.is_map && key.size() > field.leaf.size() + 1 && is_below(key, field.leaf))
-            return {&field, key.substr(field.leaf.size() + 1)};
-        if (field.leaf != key) continue;
-        found.push_back(&field);
+        if (field.details.is_map && key.size() > field.leaf().size() + 1 && is_below(key, field.leaf()))
+            return {&field, key.substr(field.leaf().size() + 1)};
+        if (field.leaf() != key) continue;
+        if (found.empty() || found.back()->key != field.key) found.push_back(&field);
     }
     if (found.empty()) return {};
     check<UsageError>(found.size() == 1, "{}: key '{}' could be {} or {}; write the one you mean", origin, key,
@@ -88,8 +103,8 @@ Target find_bare(const std::string& key, const std::string& origin) {
     std::vector<std::string> keys, leaves;
     for (const Field& field : config_fields()) {
         keys.push_back(field.key);
-        keys.insert(keys.end(), field.aliases.begin(), field.aliases.end());
-        leaves.push_back(field.leaf);
+        keys.insert(keys.end(), field.details.aliases.begin(), field.details.aliases.end());
+        leaves.push_back(field.leaf());
     }
     // The whole key may be misspelt, or its section be another tool's and its last part be right.
     std::string meant = nearest(key, keys);
@@ -159,12 +174,15 @@ std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, co
 }
 
 void apply(const std::vector<Setting>& settings, Config& config, Origins& origins) {
+    const auto chooses = [](const Setting& setting) { return lookup(setting.key)->chooses; };
+    for (const Setting& setting : settings)
+        if (chooses(setting)) lookup(setting.key)->set(config, setting);
     for (const Setting& setting : settings) {
         const bool null = setting.value.kind == YamlNode::Kind::null, whole = setting.entry.empty();
         check<UsageError>(!setting.takes_back || !whole || origins.contains(setting.key),
                           "{}: '~{}' takes back nothing: no file and no word before it sets {}; leave it out",
                           setting.origin, setting.key, setting.key);
-        lookup(setting.key)->set(config, setting);
+        if (!chooses(setting)) field_in(config, setting).set(config, setting);
         if (!null)
             origins[setting.key] = setting.origin;
         else if (whole)

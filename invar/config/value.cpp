@@ -121,6 +121,13 @@ Rule one_of(const std::vector<std::string>& names) {
     });
 }
 
+Rule path() {
+    return text("a path", [](const std::string& value) {
+        check<UsageError>(!value.empty(), "must be a path");
+        return value;
+    });
+}
+
 void read_value(const Setting& setting, const Rule& rule, bool& out) {
     static const std::vector<std::string> kYes = {"true", "yes", "on", "1"}, kNo = {"false", "no", "off", "0"};
     const std::string word = setting.value.kind == YamlNode::Kind::scalar ? lowered(setting.value.text) : "";

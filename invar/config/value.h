@@ -1,11 +1,12 @@
 // One configuration value: how each C++ type is read from YAML, checked, and printed so that it reads back the same.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "invar/config/config.h"
+#include "invar/config/types.h"
 #include "invar/config/yaml.h"
 
 namespace invar {
@@ -36,6 +37,7 @@ Rule above(double bound);
 Rule within(double least, double most);              // both allowed
 Rule below(double least, double bound);              // least allowed, bound not
 Rule one_of(const std::vector<std::string>& names);  // in any case
+Rule path();                                         // not empty
 Rule custom(std::string allowed, std::function<bool(double)> number);
 Rule text(std::string allowed, std::function<std::string(const std::string&)> canonical);
 

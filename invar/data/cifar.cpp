@@ -1,6 +1,7 @@
 #include "invar/data/cifar.h"
 
 #include "invar/core/error.h"
+#include "invar/data/registry.h"
 
 namespace invar {
 
@@ -55,5 +56,47 @@ void append_cifar(ImageSet& set, std::span<const std::uint8_t> bytes, const std:
         }
     }
 }
+
+namespace {
+
+ImageSource source_of(Cifar kind) {
+    if (kind == Cifar::ten)
+        return {"cifar10",
+                {"cifar-10-batches-bin", "cifar10"},
+                "",
+                "fetch and unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"};
+    return {"cifar100",
+            {"cifar-100-binary", "cifar100"},
+            "",
+            "fetch and unpack https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"};
+}
+
+std::vector<std::string> files_of(Cifar kind, Split split) {
+    const bool train = split == Split::train;
+    if (kind == Cifar::hundred) return {train ? "train.bin" : "test.bin"};
+    if (!train) return {"test_batch.bin"};
+    return {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
+}
+
+template <Cifar kind>
+std::shared_ptr<const Dataset> open(const ImageOptions& options, Split split, std::uint64_t) {
+    const ImageSource source = source_of(kind);
+    ImageSet set = empty_cifar(kind);
+    for (const std::filesystem::path& path : locate(source, options.root, split, files_of(kind, split)))
+        append_cifar(set, bytes_of(read_data_file(path)), path.string(), kind);
+    return std::make_shared<ImageDataset>(source.name, std::move(set), options.mean, options.std);
+}
+
+template <Cifar kind>
+DataInfo describe(const ImageOptions&) {  // the format has one size
+    return {{kSide, kSide, kChannels}, empty_cifar(kind).classes};
+}
+
+const RegisterData<ImageOptions> kTen{"cifar10", "CIFAR-10: 50000 colour images of 32x32 in 10 classes.",
+                                      open<Cifar::ten>, image_keys(), describe<Cifar::ten>};
+const RegisterData<ImageOptions> kHundred{"cifar100", "CIFAR-100: 50000 colour images of 32x32 in 100 classes.",
+                                          open<Cifar::hundred>, image_keys(), describe<Cifar::hundred>};
+
+}  // namespace
 
 }  // namespace invar

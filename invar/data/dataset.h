@@ -1,5 +1,4 @@
-// Dataset: numbered samples that any thread may read; and the one call that opens a set of labelled images by name.
-// Their batches hold x, f32 [n, h, w, c] and normalised, and y, i64 [n].
+// Dataset: numbered samples that any thread may read.
 #pragma once
 
 #include <cstdint>
@@ -31,25 +30,5 @@ class Dataset {
 
 enum class Split : std::uint8_t { train, test };
 std::string_view name_of(Split split);
-
-struct DatasetOptions {
-    std::string name = "synthetic";  // fashion_mnist, mnist, cifar10, cifar100 or synthetic
-    std::string root = "data";       // where the files lie; distribution packages are looked for in their own place
-    double mean = 0.5;               // a pixel v in [0, 1] becomes (v - mean) / std
-    double std = 0.5;
-
-    // Of the synthetic set alone; the others take them from their files.
-    std::int64_t size = 10000;  // samples to train on; the test split has a fifth of it
-    std::int64_t height = 28;
-    std::int64_t width = 28;
-    std::int64_t channels = 1;
-    std::int64_t classes = 10;
-    std::uint64_t seed = 0;
-};
-
-// Reads the whole split into memory. An unknown name, bad numbers or missing files are UsageErrors, files that do not
-// hold what they should are IoErrors.
-std::shared_ptr<Dataset> make_dataset(const DatasetOptions& options, Split split);
-std::span<const std::string> dataset_names();
 
 }  // namespace invar

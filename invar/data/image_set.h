@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
+#include "invar/config/key.h"
 #include "invar/data/dataset.h"
 #include "invar/data/file_bytes.h"
 
@@ -17,6 +19,29 @@ struct ImageSet {
     Bytes labels;  // one an image, less than `classes`
     std::int64_t classes = 0;
 };
+
+// Of a set of images that is read from files.
+struct ImageOptions {
+    std::string root = "data";  // their folder; distribution packages are looked for in their own place
+    double mean = 0.5;          // a pixel v in [0, 1] becomes (v - mean) / std
+    double std = 0.5;
+};
+std::vector<Key> image_keys();
+void check_normalisation(double mean, double std);
+
+// Where a data set's files may lie, and how to get them.
+struct ImageSource {
+    std::string name;                  // "mnist"
+    std::vector<std::string> folders;  // below the root; the root itself comes after them
+    std::string system_folder;         // of the distribution's package, or empty
+    std::string how_to_get;
+};
+// The full paths of all files of a split, which may each end in ".gz". Nothing where some are missing.
+std::optional<std::vector<std::filesystem::path>> look_for(const ImageSource& source, const std::string& root,
+                                                           const std::vector<std::string>& files);
+// The same, or a UsageError that says where it looked and how to get them.
+std::vector<std::filesystem::path> locate(const ImageSource& source, const std::string& root, Split split,
+                                          const std::vector<std::string>& files);
 
 // Room for so many images and their labels, on the host and accounted under Purpose::data.
 Batch image_batch(std::int64_t count, const Shape& image);

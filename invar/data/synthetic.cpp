@@ -7,6 +7,7 @@
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
 #include "invar/data/image_set.h"
+#include "invar/data/registry.h"
 
 namespace invar {
 
@@ -47,13 +48,14 @@ void draw_pattern(std::uint64_t seed, std::uint64_t number, const Shape& shape, 
 
 }  // namespace
 
-SyntheticDataset::SyntheticDataset(const DatasetOptions& options, Split split)
-    : seed_(options.seed),
+SyntheticDataset::SyntheticDataset(const SyntheticOptions& options, Split split, std::uint64_t seed)
+    : seed_(seed),
       split_(split),
       size_(split == Split::train ? options.size : std::max<std::int64_t>(1, options.size / 5)),
       shape_{options.height, options.width, options.channels},
       classes_(options.classes),
       noise_(float(kNoiseHeight / options.std)) {
+    check_normalisation(options.mean, options.std);
     check_range("size", options.size, kMaxSamples);
     check_range("height", options.height, kMaxSide);
     check_range("width", options.width, kMaxSide);
@@ -99,5 +101,27 @@ Batch SyntheticDataset::read(std::span<const std::int64_t> indices) const {
     }
     return batch;
 }
+
+namespace {
+
+using S = SyntheticOptions;
+const RegisterData<S> kSynthetic{
+    "synthetic",
+    "Made on the fly from the seed; needs no files.",
+    [](const S& options, Split split, std::uint64_t seed) {
+        return std::make_shared<SyntheticDataset>(options, split, seed);
+    },
+    {key("size", &S::size, within(1, 1e9), "Training samples; a fifth of it to validate on."),
+     key("height", &S::height, within(1, 1 << 14), "Rows of an image."),
+     key("width", &S::width, within(1, 1 << 14), "Columns of an image."),
+     key("channels", &S::channels, within(1, 1 << 12), "Channels of an image."),
+     key("classes", &S::classes, within(1, 1 << 20), "Classes to tell apart."),
+     key("mean", &S::mean, any(), "A pixel v in [0, 1] becomes (v - mean) / std."),
+     key("std", &S::std, above(0), "See mean.")},
+    [](const S& options) {
+        return DataInfo{{options.height, options.width, options.channels}, options.classes};
+    }};
+
+}  // namespace
 
 }  // namespace invar

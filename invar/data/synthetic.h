@@ -8,9 +8,20 @@
 
 namespace invar {
 
+struct SyntheticOptions {
+    std::int64_t size = 10000;  // samples to train on; the test split has a fifth of it
+    std::int64_t height = 28;
+    std::int64_t width = 28;
+    std::int64_t channels = 1;
+    std::int64_t classes = 10;
+    double mean = 0.5;  // a pixel v in [0, 1] becomes (v - mean) / std
+    double std = 0.5;
+};
+
+// Batches hold x, f32 [n, h, w, c] and normalised, and y, i64 [n].
 class SyntheticDataset final : public Dataset {
   public:
-    SyntheticDataset(const DatasetOptions& options, Split split);
+    SyntheticDataset(const SyntheticOptions& options, Split split, std::uint64_t seed = 0);
 
     std::string name() const override { return "synthetic"; }
     std::int64_t size() const override { return size_; }

@@ -1,27 +1,32 @@
-// The models, each in a file of its own, and the one place that makes one by name.
+// The models that come along, each in a file of its own; registry.h makes any by name.
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "invar/nn/module.h"
+#include "invar/data/dataset.h"
+#include "invar/nn/layers.h"
 
 namespace invar {
 
-struct ModelOptions {
-    std::string name = "convnet";
-    std::int64_t height = 28, width = 28, channels = 1;  // of the input image
-    std::int64_t classes = 10;
-    double dropout = -1;                       // negative: the model's own rates; 0: none at all
-    std::vector<std::int64_t> hidden = {512};  // mlp: the widths of its hidden layers
+// Fully connected layers with ReLU between them.
+struct MlpOptions {
+    std::vector<std::int64_t> hidden = {512};  // widths of the layers between; empty: none
+    std::int64_t classes = 0;                  // outputs; 0: as many as the data have
+    double dropout = -1;                       // behind each of them; not above 0: none
 };
+std::unique_ptr<Module> make_mlp(const MlpOptions& options, const DataInfo& data);
 
-std::unique_ptr<Module> make_mlp(const ModelOptions& options);
-std::unique_ptr<Module> make_convnet(const ModelOptions& options);
+// The small ConvNet that people start with on MNIST.
+struct ConvNetOptions {
+    std::int64_t classes = 0;  // outputs; 0: as many as the data have
+    double dropout = -1;       // both rates; negative: 0.25 and 0.5
+};
+std::unique_ptr<Module> make_convnet(const ConvNetOptions& options, const DataInfo& data);
 
-// Throws a UsageError for a name it does not know.
-std::unique_ptr<Module> make_model(const ModelOptions& options);
-std::vector<std::string> model_names();
+// What a classifier ends in: `classes` outputs, or as many as the data have. A UsageError where those are too few.
+std::int64_t outputs_for(std::int64_t classes, const DataInfo& data);
+// [height, width, channels] of a sample; a UsageError where the data are no images.
+ImageShape image_shape(const char* model, const DataInfo& data);
 
 }  // namespace invar

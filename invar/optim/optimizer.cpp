@@ -163,19 +163,4 @@ void clip_grad_value(Optimizer& optimizer, double limit) {
     optimizer.kernels().scale_gradients(optimizer.store().gradients().view(), 1.0f, float(limit));
 }
 
-OptimizerSpec::Kind parse_optimizer(std::string_view name) {
-    if (name == "sgd") return OptimizerSpec::Kind::sgd;
-    if (name == "adam") return OptimizerSpec::Kind::adam;
-    if (name == "adamw") return OptimizerSpec::Kind::adamw;
-    fail<UsageError>("unknown optimizer '{}'; use sgd, adam or adamw", name);
-}
-
-ScheduleSpec::Kind parse_schedule(std::string_view name) {
-    if (name == "constant") return ScheduleSpec::Kind::constant;
-    if (name == "step") return ScheduleSpec::Kind::step;
-    if (name == "cosine") return ScheduleSpec::Kind::cosine;
-    if (name == "one_cycle") return ScheduleSpec::Kind::one_cycle;
-    fail<UsageError>("unknown schedule '{}'; use constant, step, cosine or one_cycle", name);
-}
-
 }  // namespace invar

@@ -43,7 +43,8 @@ class Optimizer {
     Kernels& kernels() const { return kernels_for(state_.device()); }
 
     // The moments by PyTorch's names and in the layouts of their weights, on the host: "exp_avg.conv1.weight",
-    // "momentum_buffer.fc.bias"; and "missed_steps.fc.bias", how many steps were taken without it, where there were any.
+    // "momentum_buffer.fc.bias"; and "missed_steps.fc.bias", how many steps were taken without it, where there were
+    // any.
     StateDict state_dict() const;
     void load_state_dict(const StateDict& state);
     void check_state_dict(const StateDict& state) const;  // throws where it would not load
@@ -66,8 +67,5 @@ class Optimizer {
 // clipping.
 double clip_grad_norm(Optimizer& optimizer, double max_norm);
 void clip_grad_value(Optimizer& optimizer, double limit);
-
-OptimizerSpec::Kind parse_optimizer(std::string_view name);
-ScheduleSpec::Kind parse_schedule(std::string_view name);
 
 }  // namespace invar

@@ -83,7 +83,7 @@ ReportContext validation_context(const Validation& v, const std::string& config,
     context.facts = {
         {"Date", now()},
         {v.device.empty() ? "Machine" : "Host", machine()},
-        {"Model", fmt::format("{} on {}, batch {}", base.model.name, base.data.name, base.data.batch_size)},
+        {"Model", fmt::format("{} on {}, batch {}", base.model.name(), base.data.name(), base.data.batch_size)},
         {"Configuration", fmt::format("{}{}", config.empty() ? "the defaults" : config,
                                       overrides.empty() ? "" : ", with the keys under Reproduce")}};
     if (!v.device.empty()) context.facts.insert(context.facts.begin() + 1, {"Device", v.device});

@@ -2,6 +2,7 @@
 
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
+#include "invar/tasks/registry.h"
 
 namespace invar {
 
@@ -9,44 +10,17 @@ Tensor cross_entropy_loss(Module& model, const Batch& batch) {
     return ops::cross_entropy(model(batch["x"]), batch["y"]);
 }
 
-Classification::Classification(OpenData open, MakeModel make, ClassificationOptions options,
-                               std::optional<DataInfo> known)
-    : open_(std::move(open)), make_(std::move(make)), options_(options), known_(std::move(known)) {}
-
-Classification::Classification(std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> test,
-                               MakeModel make, ClassificationOptions options)
-    : Classification([=](Split split) { return split == Split::train ? train : test; }, std::move(make), options) {}
-
-DataInfo Classification::info() const {
-    return known_ ? *known_ : data(Split::train)->info();
-}
-
-std::shared_ptr<const Dataset> Classification::data(Split split) const {
-    std::shared_ptr<const Dataset>& data = opened_[split == Split::train ? 0 : 1];
-    if (!data) data = open_(split);
-    return data;
-}
-
-std::unique_ptr<Module> Classification::make_model() const {
-    return make_(info());
-}
+Classification::Classification(TaskParts parts, ClassificationOptions options)
+    : parts_(std::move(parts)), options_(options) {}
 
 Tensor Classification::loss(Module& model, const Batch& batch) const {
-    Tensor mean;
-    if (options_.loss == ClassificationOptions::Loss::exp) {
-        // The sum over the classes of exp(logit - logit of the label).
-        const Tensor logits = model(batch["x"]);
-        const Tensor margins = logits - ops::gather(logits, -1, ops::unsqueeze(batch["y"], -1));
-        mean = ops::mean(ops::sum(ops::exp(margins), {-1}));
-    } else {
-        mean = cross_entropy_loss(model, batch);
-    }
-    return options_.weight == 1.0 ? mean : mean * options_.weight;
+    const Tensor mean = cross_entropy_loss(model, batch);
+    return options_.loss_weight == 1.0 ? mean : mean * options_.loss_weight;
 }
 
 std::vector<Metric> Classification::metrics() const {
     Metric accuracy{.name = "accuracy", .print = Metric::Print::percent};
-    if (const std::int64_t classes = info().outputs; classes > 0) accuracy.chance = 1.0 / double(classes);
+    if (const std::int64_t classes = parts_.info().outputs; classes > 0) accuracy.chance = 1.0 / double(classes);
     return {mean_loss(), accuracy};
 }
 
@@ -59,5 +33,18 @@ std::vector<double> Classification::measure(Module& model, const Batch& batch) c
     for (std::size_t i = 0; i < guesses.size(); ++i) right += guesses[i] == labels[i];
     return {loss, double(batch.size), double(right), double(batch.size)};
 }
+
+namespace {
+
+const RegisterTask<ClassificationOptions> kClassification{
+    "classification",
+    "Tell classes apart: cross entropy, judged by accuracy.",
+    [](const ClassificationOptions& options, const TaskParts& parts) {
+        return std::make_shared<Classification>(parts, options);
+    },
+    {key("loss_weight", &ClassificationOptions::loss_weight, above(0),
+         "Factor on the loss, as where it is one of several.", {"loss.weight"})}};
+
+}  // namespace
 
 }  // namespace invar

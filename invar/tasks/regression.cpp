@@ -4,6 +4,7 @@
 
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
+#include "invar/tasks/registry.h"
 
 namespace invar {
 
@@ -17,15 +18,14 @@ double explained(std::span<const double> s) {
 
 Tensor guess(Module& model, const Batch& batch) {
     const Tensor y = model(batch["x"]);
+    check<UsageError>(is_floating(batch["y"].dtype()),
+                      "task regression predicts numbers, and y is {}; use task=classification", batch["y"].str());
     check(y.shape() == batch["y"].shape(), "the model's outputs are {}, and y is {}", y.shape().str(),
           batch["y"].shape().str());
     return y;
 }
 
 }  // namespace
-
-Regression::Regression(std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> test, MakeModel make)
-    : train_(std::move(train)), test_(std::move(test)), make_(std::move(make)) {}
 
 Tensor Regression::loss(Module& model, const Batch& batch) const {
     return ops::mse_loss(guess(model, batch), batch["y"]);
@@ -45,5 +45,14 @@ std::vector<double> Regression::measure(Module& model, const Batch& batch) const
     const double count = double(y.size());
     return {errors / count * double(batch.size), double(batch.size), count, sum, squares, errors};
 }
+
+namespace {
+
+struct RegressionOptions {};
+const RegisterTask<RegressionOptions> kRegression{
+    "regression", "Predict numbers: mean squared error, judged by the share of the variance explained (r2).",
+    [](const RegressionOptions&, const TaskParts& parts) { return std::make_shared<Regression>(parts); }};
+
+}  // namespace
 
 }  // namespace invar

@@ -7,9 +7,12 @@
 
 #include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
+#include "invar/data/registry.h"
+#include "invar/data/synthetic.h"
 #include "invar/kernels/devices.h"
 #include "invar/kernels/flops.h"
 #include "invar/ops/creation.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/graphed_step.h"
 #include "invar/train/low_precision.h"
 
@@ -61,11 +64,14 @@ Config config_for(const BenchOptions& options, const std::string& precision) {
     Config config = in_precision(options.base, precision);
     config.trainer.limit_train_batches = BatchCount::all();
     config.trainer.limit_val_batches = BatchCount::all();
-    if (options.task) return config;
-    config.data.name = "synthetic";
-    config.data.size = std::max<std::int64_t>(config.data.batch_size * config.trainer.accumulate_grad_batches, 10);
-    config.data.size = std::max(config.data.size, config.data.classes);
     config.data.num_workers = 0;
+    const std::optional<DataInfo> images = options.task ? std::nullopt : describe_data(config.data);
+    if (!images) return config;
+    auto& made_up = config.data.choose("synthetic").as<SyntheticOptions>();
+    made_up.height = images->input[0], made_up.width = images->input[1], made_up.channels = images->input[2];
+    made_up.classes = images->outputs;
+    made_up.size =
+        std::max({config.data.batch_size * config.trainer.accumulate_grad_batches, std::int64_t(10), images->outputs});
     return config;
 }
 

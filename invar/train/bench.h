@@ -12,8 +12,9 @@
 namespace invar {
 
 struct BenchOptions {
-    std::shared_ptr<const Task> task = {};  // with its data; none: that of the configuration, on data made up
-    Config base;                            // model, batch, optimizer, clipping, threads
+    std::shared_ptr<const Task> task =
+        {};       // with its data; none: that of the configuration, on images made up where it has any
+    Config base;  // model, batch, optimizer, clipping, threads
     std::vector<std::string> precisions = {"32-true", "16-mixed", "bf16-mixed"};
     int steps = 20;  // timed, of each precision; on a GPU each stands for a stretch of steps without a wait between
     int warmup = 3;  // before them, not timed

@@ -4,8 +4,8 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
-#include "invar/models/models.h"
-#include "invar/tasks/classification.h"
+#include "invar/optim/specs.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/precision_plan.h"
 #include "invar/train/weights.h"
 
@@ -31,33 +31,6 @@ ScalerOptions scaler_options(const ScalerConfig& c, const Precision& precision) 
     return options;
 }
 
-OptimizerSpec optimizer_spec(const OptimizerConfig& c) {
-    OptimizerSpec spec;
-    spec.kind = parse_optimizer(c.name);
-    spec.lr = c.lr;
-    spec.weight_decay = c.weight_decay;
-    spec.momentum = c.momentum;
-    spec.nesterov = c.nesterov;
-    spec.beta1 = c.betas[0];
-    spec.beta2 = c.betas[1];
-    spec.eps = c.eps;
-    return spec;
-}
-
-ScheduleSpec schedule_spec(const SchedulerConfig& c, double lr, std::int64_t total_steps) {
-    ScheduleSpec spec;
-    spec.kind = parse_schedule(c.name);
-    spec.warmup_steps = c.warmup_steps;
-    spec.total_steps = total_steps;
-    spec.step_size = c.step_size;
-    spec.gamma = c.gamma;
-    spec.final_factor = lr > 0 ? c.min_lr / lr : 0.0;
-    spec.rise = c.pct_start;
-    spec.start_div = c.div_factor;
-    spec.final_div = c.final_div_factor;
-    return spec;
-}
-
 ClipSpec clip_spec(const TrainerConfig& c) {
     if (c.gradient_clip_val == 0) return {};
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm,
@@ -80,53 +53,11 @@ std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Spli
     return std::make_unique<Loader>(data, options);
 }
 
-ModelOptions model_options(const ModelConfig& config, const DataInfo& data) {
-    ModelOptions options;
-    options.name = config.name;
-    check<UsageError>(data.input.rank() == 3, "model {} takes images [height, width, channels], not samples of {}",
-                      config.name, data.input.str());
-    options.height = data.input[0];
-    options.width = data.input[1];
-    options.channels = data.input[2];
-    options.classes = config.classes;
-    options.dropout = config.dropout;
-    if (!config.hidden.empty()) options.hidden = config.hidden;
-    return options;
-}
-
 }  // namespace
 
 std::string module_of(const std::string& parameter) {
     const std::size_t dot = parameter.rfind('.');
     return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
-DatasetOptions dataset_options(const Config& config) {
-    const DataConfig& c = config.data;
-    return {c.name,   c.root,  c.mean,     c.std,     c.size,
-            c.height, c.width, c.channels, c.classes, std::uint64_t(config.seed)};
-}
-
-std::shared_ptr<const Task> make_task(const Config& config) {
-    const auto open = [options = dataset_options(config), config](Split split) {
-        std::shared_ptr<const Dataset> data = make_dataset(options, split);
-        const auto [image, classes] = data->info();
-        const Shape expected{config.data.height, config.data.width, config.data.channels};
-        check<UsageError>(image == expected,
-                          "data.height, data.width and data.channels say {}, but {} has images of {}; set them to "
-                          "those",
-                          expected.str(), data->name(), image.str());
-        check<UsageError>(classes <= config.model.classes,
-                          "model.classes is {}, but {} has {} classes; set model.classes={}", config.model.classes,
-                          data->name(), classes, classes);
-        return data;
-    };
-    const auto make = [model = config.model](const DataInfo& data) { return make_model(model_options(model, data)); };
-    using Loss = ClassificationOptions::Loss;
-    return std::make_shared<Classification>(
-        open, make,
-        ClassificationOptions{config.loss.name == "exp" ? Loss::exp : Loss::cross_entropy, config.loss.weight},
-        DataInfo{{config.data.height, config.data.width, config.data.channels}, config.data.classes});
 }
 
 std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config) {

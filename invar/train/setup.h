@@ -10,11 +10,6 @@
 
 namespace invar {
 
-DatasetOptions dataset_options(const Config& config);
-
-// What a configuration trains.
-std::shared_ptr<const Task> make_task(const Config& config);
-
 // The model with its initial weights: drawn by the seed, or read from init_from.
 std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config);
 

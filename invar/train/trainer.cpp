@@ -5,6 +5,7 @@
 
 #include "invar/config/table.h"
 #include "invar/core/error.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/run_config.h"
 #include "invar/train/step.h"
@@ -44,8 +45,8 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     JsonLine line;
     line.add("exp_name", config.exp_name)
         .add("status", s.status)
-        .add("model", config.model.name)
-        .add("data", config.data.name);
+        .add("model", config.model.name())
+        .add("data", config.data.name());
     line.add("precision", s.precision).add("device", device.str()).add("seed", config.seed);
     line.add("epochs", s.epochs)
         .add("steps", s.steps)
@@ -132,9 +133,12 @@ void Trainer::resume_from(const fs::path& folder) {
 void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& before) {
     const RunConfig found = read_run_config(folder);
     const Config was = parse_config(found.yaml, RunFolder::config_of(folder).string());
-    for (const Field& field : config_fields())
-        if (const std::string wanted = field.print(config_); wanted != field.print(was))
+    for (const Field& field : config_fields()) {
+        if (!field.applies(config_)) continue;
+        const std::string wanted = field.print(config_);
+        if (!field.applies(was) || wanted != field.print(was))
             summary_.not_applied.push_back(fmt::format("{}={}", field.key, wanted));
+    }
     if (!found.note.empty()) write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
     summary_.nothing_left = true;
     summary_.folder = folder;

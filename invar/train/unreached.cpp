@@ -35,9 +35,9 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
         notes.push_back(fmt::format(
             "scheduler one_cycle: in {} the learning rate gets no higher than {:.3g}, and optimizer.lr is {:g}", steps,
             highest(), config.optimizer.lr));
-    else if (schedule.kind == ScheduleSpec::Kind::step && scheduler.step_size >= total - scheduler.warmup_steps)
+    else if (schedule.kind == ScheduleSpec::Kind::step && schedule.step_size >= total - scheduler.warmup_steps)
         notes.push_back(fmt::format("scheduler.step_size={} is not reached in {}: the learning rate stays at {:g}",
-                                    scheduler.step_size, steps, config.optimizer.lr));
+                                    schedule.step_size, steps, config.optimizer.lr));
     const bool leveled = config.trainer.amp_level != "auto" && config.trainer.amp_level != "O0";
     if (leveled && setup.precision.level == Level::O0 && config.trainer.precision_schedule.empty())
         notes.push_back(

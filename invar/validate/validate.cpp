@@ -9,6 +9,7 @@
 #include "invar/core/suggest.h"
 #include "invar/diagnose/record_failure.h"
 #include "invar/kernels/devices.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/precision_plan.h"
 #include "invar/train/step.h"

@@ -16,6 +16,7 @@
 #include "invar/core/printable.h"
 #include "invar/io/file.h"
 #include "invar/io/jsonl.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/setup.h"
 #include "invar/validate/run_log.h"
@@ -99,11 +100,12 @@ fs::path validated_file() {
 
 std::string validation_key(const Config& config) {
     Config kept;
+    kept.task = config.task;
     kept.model = config.model;
     kept.data = config.data;
-    kept.data.root = DataConfig{}.root;
+    // Where the files lie says nothing about what they hold.
+    if (kept.data.info().find("root") != nullptr) kept.data.set("root", "null");
     kept.data.num_workers = DataConfig{}.num_workers;
-    kept.loss = config.loss;
     kept.scaler = config.scaler;
     const Precision precision = config.trainer.at_level(config.trainer.precision);
     kept.trainer.precision = precision.name();
@@ -124,7 +126,7 @@ bool remember(const fs::path& file, const Validation& validation, const fs::path
         JsonLine line;
         line.add("key", validation_key(config)).add("date", now()).add("verdict", name_of(arm.verdict));
         line.add("metric", validation.metric).add("difference", arm.equivalence.difference);
-        line.add("seeds", validation.options.seeds).add("model", config.model.name).add("data", config.data.name);
+        line.add("seeds", validation.options.seeds).add("model", config.model.name()).add("data", config.data.name());
         line.add("precision", arm.name).add("version", INVAR_VERSION);
         const TrainerConfig& trainer = config.trainer;
         line.add("max_epochs", trainer.max_epochs).add("max_steps", trainer.max_steps);
@@ -192,7 +194,7 @@ std::vector<std::string> validating_words(const Config& config) {
 std::string validation_warning(const fs::path& file, const Config& config, const std::string& again) {
     if (!why_fp32(make_task(config), config).empty()) return "";
     const std::string precision = is_of_its_own(config) ? kConfigured : config.trainer.resolved_precision().name();
-    const std::string what = fmt::format("{} for {} on {}", precision, config.model.name, config.data.name);
+    const std::string what = fmt::format("{} for {} on {}", precision, config.model.name(), config.data.name());
     const std::optional<Remembered> known = recall(file, config);
     const std::string length =
         fmt::format("{} epoch{}", config.trainer.max_epochs, config.trainer.max_epochs == 1 ? "" : "s");

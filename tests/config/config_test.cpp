@@ -8,7 +8,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "invar/config/help.h"
 #include "invar/core/error.h"
+#include "invar/data/image_set.h"
+#include "invar/data/synthetic.h"
+#include "invar/models/models.h"
+#include "invar/optim/specs.h"
+#include "invar/tasks/classification.h"
 
 namespace invar {
 namespace {
@@ -76,7 +82,7 @@ TEST(Config, HasTheUsualDefaults) {
     EXPECT_EQ(config.trainer.max_steps, -1);
     EXPECT_EQ(config.trainer.precision, "32-true");
     EXPECT_EQ(config.trainer.limit_train_batches, BatchCount::all());
-    EXPECT_EQ(config.optimizer.betas, (std::array<double, 2>{0.9, 0.999}));
+    EXPECT_EQ(config.optimizer.as<AdamOptions>().betas, (std::array<double, 2>{0.9, 0.999}));
 }
 
 TEST(Config, ReadsYamlWithItsTypes) {
@@ -103,9 +109,9 @@ optimizer:
     EXPECT_EQ(config.trainer.limit_val_batches, BatchCount::of(50));
     EXPECT_EQ(config.trainer.val_check_interval.among(100), 25);
     EXPECT_EQ(config.trainer.precision_overrides, (PrecisionOverrides{{"fc2", "32-true"}, {"conv*", "bf16-mixed"}}));
-    EXPECT_EQ(config.model.hidden, (std::vector<std::int64_t>{512, 256}));
-    EXPECT_EQ(config.model.dropout, 0.0);
-    EXPECT_EQ(config.optimizer.betas[0], 0.8);
+    EXPECT_EQ(config.model.as<MlpOptions>().hidden, (std::vector<std::int64_t>{512, 256}));
+    EXPECT_EQ(config.model.as<MlpOptions>().dropout, 0.0);
+    EXPECT_EQ(config.optimizer.as<AdamOptions>().betas[0], 0.8);
 }
 
 TEST(Config, PrintsWhatItReadsBackEqual) {
@@ -126,34 +132,45 @@ TEST(Config, PrintsWhatItReadsBackEqual) {
 }
 
 TEST(Config, EveryKeyIsPrintedAndCanBeSetToItsDefault) {
-    const std::string yaml = to_yaml(Config{});
     for (const KeyInfo& key : config_keys()) {
-        EXPECT_NE(yaml.find(key.key.substr(key.key.find('.') + 1) + ":"), std::string::npos) << key.key;
+        const std::string section = key.key.substr(0, key.key.find('.'));
+        std::vector<std::string> chosen;
+        if (!key.part.empty()) chosen.push_back(section + ".name=" + key.part);
+        const auto also = [&](const std::string& word) {
+            std::vector<std::string> words = chosen;
+            words.push_back(word);
+            return with(words);
+        };
+        const Config plain = with(chosen);
+        EXPECT_NE(to_yaml(plain).find(key.key.substr(key.key.find('.') + 1) + ":"), std::string::npos) << key.key;
         EXPECT_FALSE(key.help.empty()) << key.key;
-        EXPECT_EQ(with({key.key + "=" + key.default_value}), Config{}) << key.key;
-        EXPECT_EQ(with({key.key + "=null"}), Config{}) << key.key;
-        for (const std::string& alias : key.aliases)
-            EXPECT_EQ(with({alias + "=" + key.default_value}), Config{}) << alias;
+        EXPECT_EQ(also(key.key + "=" + key.default_value), plain) << key.key;
+        EXPECT_EQ(also(key.key + "=null"), plain) << key.key;
+        for (const std::string& alias : key.aliases) EXPECT_EQ(also(alias + "=" + key.default_value), plain) << alias;
     }
 }
 
+// INVAR_UPDATE_DOCS=1 writes it anew.
 TEST(Config, EveryKeyIsDocumented) {
-    std::ifstream file(fs::path(INVAR_SOURCE_DIR) / "docs/CONFIG.md");
+    const fs::path file = fs::path(INVAR_SOURCE_DIR) / "docs/CONFIG.md";
     std::stringstream doc;
-    doc << file.rdbuf();
-    for (const KeyInfo& key : config_keys()) {
-        std::string row = "| `" + key.key + "` | " + key.type + " | `" + key.default_value + "` | " + key.help;
-        EXPECT_NE(doc.str().find(row), std::string::npos) << "docs/CONFIG.md lacks the row:\n" << row;
-        for (const std::string& alias : key.aliases)
-            EXPECT_NE(doc.str().find("`" + alias + "`"), std::string::npos) << alias;
-    }
+    doc << std::ifstream(file).rdbuf();
+    const std::string text = doc.str(), head = "\n## Keys\n\n";
+    const std::size_t begin = text.find(head);
+    ASSERT_NE(begin, std::string::npos);
+    if (std::getenv("INVAR_UPDATE_DOCS") != nullptr)
+        std::ofstream(file) << text.substr(0, begin) << head << keys_markdown();
+    else
+        EXPECT_EQ(text.substr(begin + head.size()), keys_markdown()) << "run this test with INVAR_UPDATE_DOCS=1";
 }
 
 TEST(Config, EveryShippedFileLoads) {
     for (const std::string& group : config_groups()) {
         for (const std::string& name : config_choices(group, kShipped)) {
             EXPECT_NO_THROW(with({group + "=" + name})) << group << "=" << name;
-            std::ifstream file(kShipped.config_dirs[0] / group / (name + ".yaml"));
+            const fs::path path = kShipped.config_dirs[0] / group / (name + ".yaml");
+            if (!fs::exists(path)) continue;  // a registered part
+            std::ifstream file(path);
             EXPECT_EQ(file.get(), '#') << group << "/" << name << " does not say on top what it is for";
         }
     }
@@ -208,9 +225,9 @@ TEST(Config, ASingleValueBeatsAGroupFileWhereverItStands) {
 
 TEST(Config, AnExperimentIsItsDefaultsThenItself) {
     const Config config = load_config("mnist_mlp", {}, kShipped);
-    EXPECT_EQ(config.model.name, "mlp");
-    EXPECT_EQ(config.model.hidden, (std::vector<std::int64_t>{512}));
-    EXPECT_EQ(config.data.name, "mnist");
+    EXPECT_EQ(config.model.name(), "mlp");
+    EXPECT_EQ(config.model.as<MlpOptions>().hidden, (std::vector<std::int64_t>{512}));
+    EXPECT_EQ(config.data.name(), "mnist");
     EXPECT_EQ(config.trainer.gradient_clip_val, 0.0);  // of trainer/default.yaml
     EXPECT_EQ(config.trainer.max_epochs, 5);
     EXPECT_EQ(load_config("", {"experiment=mnist_mlp"}, kShipped), config);
@@ -269,7 +286,7 @@ TEST(Config, AFileIsFoundByPathWithItsGroupsBesideIt) {
     const fs::path file = folder.write("run.yaml", "defaults:\n  - trainer: mine\n  - model: mlp\n");
     const Config config = load_config(file.string(), {}, kShipped);
     EXPECT_EQ(config.trainer.max_epochs, 9);
-    EXPECT_EQ(config.model.name, "mlp");  // of the shipped ones
+    EXPECT_EQ(config.model.name(), "mlp");  // of the shipped ones
 }
 
 TEST(Config, AcceptsTheNamesOfOtherTools) {
@@ -318,20 +335,6 @@ TEST(Config, CountsBatchesAsLightningDoesButTrainsOnAllForZero) {
     EXPECT_TRUE(says(refusal_of("trainer.val_check_interval=0"), {"above 0"}));
 }
 
-TEST(Config, FillsInWhatTheDataSetDecides) {
-    const Config cifar = with({"data.name=cifar100"});
-    EXPECT_EQ(cifar.data.height, 32);
-    EXPECT_EQ(cifar.data.channels, 3);
-    EXPECT_EQ(cifar.model.classes, 100);
-    EXPECT_EQ(with({"data=synthetic", "data.classes=4", "data.height=8"}).model.classes, 4);
-    EXPECT_EQ(load_config("synthetic", {"data=cifar100"}, kShipped).data, with({"data=cifar100"}).data);
-    EXPECT_EQ(with({"model.name=mlp"}).model.hidden, (std::vector<std::int64_t>{512}));
-    EXPECT_EQ(with({"model=convnet", "model.name=mlp"}).model.hidden, (std::vector<std::int64_t>{512}));
-    EXPECT_TRUE(says(refusal_of("data.height=64"), {"data.height = 64", "command line", "synthetic"}));
-    EXPECT_TRUE(says(refusal_of("model.classes=3"), {"model.classes = 3", "10 classes"}));
-    EXPECT_TRUE(says(refusal_of("model.hidden=[64]"), {"model.hidden", "mlp"}));
-}
-
 TEST(Config, RefusesUnknownKeysWithTheNearest) {
     EXPECT_TRUE(says(refusal_of("trainer.max_epoch=3"),
                      {"command line", "'trainer.max_epoch'", "did you mean 'trainer.max_epochs'?"}));
@@ -377,7 +380,6 @@ TEST(Config, RefusesBadValuesWithKeyValueOriginAndWhatIsAllowed) {
     EXPECT_TRUE(says(refusal_of("scaler.growth_factor=1"), {"above 1"}));
     EXPECT_TRUE(says(refusal_of("scaler.backoff_factor=1"), {"below 1"}));
     EXPECT_TRUE(says(refusal_of("scaler.min_scale=1e6"), {"scaler.init_scale", "scaler.min_scale"}));
-    EXPECT_TRUE(says(refusal_of("optimizer.nesterov=true"), {"optimizer.momentum"}));
     for (const char* bad : {"trainer.max_epochs=0",
                             "trainer.max_epochs=two",
                             "trainer.max_epochs=1.5",
@@ -454,7 +456,7 @@ TEST(Config, AnyPartOfAGoodFileIsReadOrRefused) {
     const std::string yaml =
         "exp_name: 'a'\ntrainer: {precision: \"16-mixed\", max_epochs: 3, precision_overrides: {fc2: no}}\n"
         "model:\n  name: mlp\n  hidden:\n    - 512\n    - 256\noptimizer:\n  betas: [0.9, 0.99]\n";
-    EXPECT_EQ(parse_config(yaml, "whole").model.hidden.size(), 2u);
+    EXPECT_EQ(parse_config(yaml, "whole").model.as<MlpOptions>().hidden.size(), 2u);
     for (std::size_t size = 0; size < yaml.size(); ++size) {
         try {
             parse_config(yaml.substr(0, size), "cut");

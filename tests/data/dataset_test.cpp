@@ -4,6 +4,9 @@
 #include <numeric>
 
 #include "files.h"
+#include "invar/data/image_set.h"
+#include "invar/data/registry.h"
+#include "invar/data/synthetic.h"
 
 namespace invar {
 
@@ -11,11 +14,10 @@ using namespace testing;
 
 namespace {
 
-DatasetOptions options_of(const std::string& name, const std::string& root) {
-    DatasetOptions options;
-    options.name = name;
-    options.root = root;
-    return options;
+Part part_of(const std::string& name, const std::string& root) {
+    Part part("data", name);
+    part.as<ImageOptions>().root = root;
+    return part;
 }
 
 void write_idx(const TempFolder& folder, const std::string& prefix, bool packed) {
@@ -37,8 +39,8 @@ TEST(Dataset, OpensPlainAndGzipFilesAlike) {
     const TempFolder folder;
     write_idx(folder, "train", false);
     write_idx(folder, "t10k", true);
-    const auto train = make_dataset(options_of("mnist", folder.str()), Split::train);
-    const auto test = make_dataset(options_of("mnist", folder.str()), Split::test);
+    const auto train = open_data(part_of("mnist", folder.str()), Split::train);
+    const auto test = open_data(part_of("mnist", folder.str()), Split::test);
     for (const auto& dataset : {train, test}) {
         EXPECT_EQ(dataset->name(), "mnist");
         EXPECT_EQ(dataset->size(), 4);
@@ -51,15 +53,15 @@ TEST(Dataset, OpensPlainAndGzipFilesAlike) {
 TEST(Dataset, FindsFilesInTheFolderOfTheSetsName) {
     const TempFolder folder;
     write_idx(folder, "FashionMNIST/raw/train", true);
-    EXPECT_EQ(make_dataset(options_of("fashion_mnist", folder.str()), Split::train)->size(), 4);
+    EXPECT_EQ(open_data(part_of("fashion_mnist", folder.str()), Split::train)->size(), 4);
 }
 
 TEST(Dataset, NormalisesAsAskedWhenABatchIsMade) {
     const TempFolder folder;
     write_idx(folder, "train", false);
-    DatasetOptions options = options_of("mnist", folder.str());
+    Part data = part_of("mnist", folder.str());
     const std::vector<std::int64_t> indices = {3, 0};
-    const Batch usual = make_dataset(options, Split::train)->read(indices);
+    const Batch usual = open_data(data, Split::train)->read(indices);
     EXPECT_EQ(usual.size, 2);
     EXPECT_EQ(usual["x"].shape(), (Shape{2, 3, 5, 1}));
     EXPECT_EQ(usual["y"].dtype(), Dtype::i64);
@@ -68,18 +70,17 @@ TEST(Dataset, NormalisesAsAskedWhenABatchIsMade) {
     EXPECT_FLOAT_EQ(float(x[0]), float((145.0 / 255 - 0.5) / 0.5));
     EXPECT_FLOAT_EQ(float(x[15]), float((100.0 / 255 - 0.5) / 0.5));
 
-    options.mean = 0.1307, options.std = 0.3081;
-    const auto z = make_dataset(options, Split::train)->read(indices)["x"].to_vector<double>();
+    data.set("mean", "0.1307").set("std", "0.3081");
+    const auto z = open_data(data, Split::train)->read(indices)["x"].to_vector<double>();
     EXPECT_FLOAT_EQ(float(z[29]), float((114.0 / 255 - 0.1307) / 0.3081));
 }
 
 TEST(Dataset, AccountsBatchesAsData) {
-    DatasetOptions options;
-    const auto dataset = make_dataset(options, Split::train);
+    const SyntheticDataset dataset({}, Split::train);
     const auto live = [] { return memory_stats({}).live[static_cast<int>(Purpose::data)]; };
     const std::int64_t before = live();
     const std::vector<std::int64_t> indices = {0, 1};
-    const Batch batch = dataset->read(indices);
+    const Batch batch = dataset.read(indices);
     EXPECT_EQ(live() - before, 2 * 784 * 4 + 2 * 8);
 }
 
@@ -95,18 +96,18 @@ TEST(Dataset, OpensBothCifars) {
     folder.write("cifar-100-binary/train.bin", record({4, 77}));
     folder.write("cifar-100-binary/test.bin", record({5, 78}));
 
-    const auto ten = make_dataset(options_of("cifar10", folder.str()), Split::train);
+    const auto ten = open_data(part_of("cifar10", folder.str()), Split::train);
     EXPECT_EQ(ten->info().input, (Shape{32, 32, 3}));
     EXPECT_EQ(read_all(*ten)["y"].to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
-    EXPECT_EQ(make_dataset(options_of("cifar10", folder.str()), Split::test)->size(), 1);
-    const auto hundred = make_dataset(options_of("cifar100", folder.str()), Split::test);
+    EXPECT_EQ(open_data(part_of("cifar10", folder.str()), Split::test)->size(), 1);
+    const auto hundred = open_data(part_of("cifar100", folder.str()), Split::test);
     EXPECT_EQ(hundred->info().outputs, 100);
     EXPECT_EQ(read_all(*hundred)["y"].to_vector<std::int64_t>(), (std::vector<std::int64_t>{78}));
 }
 
 TEST(Dataset, SaysWhatIsMissingWhereItLookedAndWhatToDo) {
     const TempFolder folder;
-    const auto open = [&](const char* name, Split split) { make_dataset(options_of(name, folder.str()), split); };
+    const auto open = [&](const char* name, Split split) { open_data(part_of(name, folder.str()), split); };
     expect_error<UsageError>([&] { open("mnist", Split::test); },
                              {"mnist", "t10k-images-idx3-ubyte", folder.str(), "https://", "data=synthetic"});
     expect_error<UsageError>([&] { open("cifar10", Split::train); },
@@ -126,24 +127,22 @@ TEST(Dataset, NamesTheDamagedFile) {
     const TempFolder folder;
     write_idx(folder, "train", false);
     const std::string path = folder.write("train-labels-idx1-ubyte", idx_bytes({4}, {1, 2, 3}));
-    expect_error<IoError>([&] { make_dataset(options_of("mnist", folder.str()), Split::train); },
+    expect_error<IoError>([&] { open_data(part_of("mnist", folder.str()), Split::train); },
                           {path, "holds 11 bytes", "expected 12"});
 }
 
 TEST(Dataset, SuggestsTheNearestKnownName) {
-    DatasetOptions options;
-    options.name = "fashionmnist";
-    expect_error<UsageError>([&] { make_dataset(options, Split::train); },
+    const auto open = [](const char* name) { open_data(Part("data", name), Split::train); };
+    expect_error<UsageError>([&] { open("fashionmnist"); },
                              {"'fashionmnist'", "did you mean 'fashion_mnist'", "cifar100", "synthetic"});
-    options.name = "cifar-10";
-    expect_error<UsageError>([&] { make_dataset(options, Split::train); }, {"did you mean 'cifar10'"});
+    expect_error<UsageError>([&] { open("cifar-10"); }, {"did you mean 'cifar10'"});
 }
 
 TEST(Dataset, RefusesBadNumbers) {
     const auto with = [](auto change) {
-        DatasetOptions options;
+        SyntheticOptions options;
         change(options);
-        make_dataset(options, Split::train);
+        SyntheticDataset(options, Split::train);
     };
     expect_error<UsageError>([&] { with([](auto& o) { o.std = 0; }); }, {"data.std is 0"});
     expect_error<UsageError>([&] { with([](auto& o) { o.std = std::nan(""); }); }, {"data.std is nan"});
@@ -155,9 +154,27 @@ TEST(Dataset, RefusesBadNumbers) {
 }
 
 TEST(Dataset, RefusesSamplesThatDoNotExist) {
-    const auto dataset = make_dataset({}, Split::train);
-    const std::vector<std::int64_t> indices = {dataset->size()};
-    expect_error<Error>([&] { dataset->read(indices); }, {"sample 10000"});
+    const SyntheticDataset dataset({}, Split::train);
+    const std::vector<std::int64_t> indices = {dataset.size()};
+    expect_error<Error>([&] { dataset.read(indices); }, {"sample 10000"});
+}
+
+TEST(Idx, TakesSizesAndClassesFromItsFiles) {
+    const TempFolder folder;
+    folder.write("train-images-idx3-ubyte", idx_bytes({2, 32, 32}, Bytes(2048)));
+    folder.write("train-labels-idx1-ubyte", idx_bytes({2}, {0, 46}));
+    folder.write("t10k-images-idx3-ubyte", idx_bytes({1, 32, 32}, Bytes(1024)));
+    folder.write("t10k-labels-idx1-ubyte", idx_bytes({1}, {3}));
+    const Part any = part_of("idx", folder.str());
+    for (const DataInfo& info :
+         {*describe_data(any), open_data(any, Split::train)->info(), open_data(any, Split::test)->info()}) {
+        EXPECT_EQ(info.input, (Shape{32, 32, 1}));
+        EXPECT_EQ(info.outputs, 47);
+    }
+    EXPECT_EQ(describe_data(part_of("mnist", folder.str() + "/nowhere"))->input, (Shape{28, 28, 1})) << "as published";
+    expect_error<IoError>([&] { open_data(part_of("mnist", folder.str()), Split::train); }, {"label 46", "0 to 9"});
+    folder.write("t10k-labels-idx1-ubyte", idx_bytes({1}, {47}));
+    expect_error<IoError>([&] { open_data(any, Split::test); }, {"label 47", "0 to 46"});
 }
 
 TEST(FashionMnist, HasTheSizesItsAuthorsPublished) {
@@ -166,7 +183,7 @@ TEST(FashionMnist, HasTheSizesItsAuthorsPublished) {
     }
     const TempFolder empty;
     for (const Split split : {Split::train, Split::test}) {
-        const auto dataset = make_dataset(options_of("fashion_mnist", empty.str()), split);
+        const auto dataset = open_data(part_of("fashion_mnist", empty.str()), split);
         const std::int64_t expected = split == Split::train ? 60000 : 10000;
         ASSERT_EQ(dataset->size(), expected);
         EXPECT_EQ(dataset->info().input, (Shape{28, 28, 1}));

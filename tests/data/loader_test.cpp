@@ -8,6 +8,7 @@
 
 #include "files.h"
 #include "invar/data/image_set.h"
+#include "invar/data/synthetic.h"
 
 namespace invar {
 
@@ -87,9 +88,8 @@ TEST_P(LoaderWith, DeliversEverySampleOnceAnEpoch) {
 }
 
 TEST_P(LoaderWith, GivesTheSameBytesWhateverTheNumberOfWorkers) {
-    DatasetOptions synthetic;
-    synthetic.size = 97, synthetic.height = synthetic.width = 6;
-    const std::shared_ptr<Dataset> dataset = make_dataset(synthetic, Split::train);
+    const SyntheticOptions small{.size = 97, .height = 6, .width = 6};
+    const auto dataset = std::make_shared<SyntheticDataset>(small, Split::train);
     Loader plain(dataset, options_of(8, 0)), loader(dataset, options_of(8, GetParam()));
     for (int epoch = 0; epoch < 2; ++epoch) {
         plain.start_epoch(epoch);

@@ -8,11 +8,12 @@ namespace invar {
 
 namespace {
 
-DatasetOptions small_options() {
-    DatasetOptions options;
-    options.size = 500, options.height = 8, options.width = 6, options.channels = 3, options.classes = 7;
-    options.seed = 11;
-    return options;
+SyntheticOptions small_options() {
+    return {.size = 500, .height = 8, .width = 6, .channels = 3, .classes = 7};
+}
+
+std::shared_ptr<const Dataset> open(const SyntheticOptions& options, Split split, std::uint64_t seed = 11) {
+    return std::make_shared<SyntheticDataset>(options, split, seed);
 }
 
 struct Samples {
@@ -21,8 +22,8 @@ struct Samples {
     std::int64_t width = 0;
 };
 
-Samples all_of(const DatasetOptions& options, Split split) {
-    const auto dataset = make_dataset(options, split);
+Samples all_of(const SyntheticOptions& options, Split split, std::uint64_t seed = 11) {
+    const auto dataset = open(options, split, seed);
     std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset->size()));
     std::iota(indices.begin(), indices.end(), std::int64_t(0));
     const Batch batch = dataset->read(indices);
@@ -58,24 +59,23 @@ double nearest_mean_accuracy(const Samples& train, const Samples& test, std::int
 }  // namespace
 
 TEST(Synthetic, HasTheSizesAskedFor) {
-    const auto train = make_dataset(small_options(), Split::train);
+    const auto train = open(small_options(), Split::train);
     EXPECT_EQ(train->size(), 500);
     EXPECT_EQ(train->info().input, (Shape{8, 6, 3}));
     EXPECT_EQ(train->info().outputs, 7);
-    EXPECT_EQ(make_dataset(small_options(), Split::test)->size(), 100);
+    EXPECT_EQ(open(small_options(), Split::test)->size(), 100);
 }
 
 TEST(Synthetic, IsTheSameForTheSameSeedAndAnotherForAnother) {
-    DatasetOptions options = small_options();
+    const SyntheticOptions options = small_options();
     const Samples once = all_of(options, Split::train), again = all_of(options, Split::train);
     EXPECT_EQ(once.x, again.x);
     EXPECT_EQ(once.y, again.y);
-    options.seed = 12;
-    EXPECT_NE(once.x, all_of(options, Split::train).x);
+    EXPECT_NE(once.x, all_of(options, Split::train, 12).x);
 }
 
 TEST(Synthetic, MakesASampleWithoutTheOnesBefore) {
-    const auto dataset = make_dataset(small_options(), Split::train);
+    const auto dataset = open(small_options(), Split::train);
     const Samples all = all_of(small_options(), Split::train);
     const std::vector<std::int64_t> one = {321};
     const Batch batch = dataset->read(one);
@@ -93,9 +93,9 @@ TEST(Synthetic, SharesPatternsBetweenSplitsButNoSample) {
 
 TEST(Synthetic, CanBeLearntAtTheDefaultSizeWithAnySeed) {
     for (const std::uint64_t seed : {0, 1, 2}) {
-        DatasetOptions options;
-        options.size = 1000, options.seed = seed;
-        EXPECT_GT(nearest_mean_accuracy(all_of(options, Split::train), all_of(options, Split::test), 10), 0.99);
+        const SyntheticOptions options{.size = 1000};
+        EXPECT_GT(nearest_mean_accuracy(all_of(options, Split::train, seed), all_of(options, Split::test, seed), 10),
+                  0.99);
     }
 }
 

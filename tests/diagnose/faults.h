@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "invar/autograd/node.h"
+#include "invar/data/synthetic.h"
+#include "invar/models/models.h"
 #include "invar/nn/layers.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/ops.h"
@@ -107,15 +109,12 @@ inline Config faulty_config(const std::string& precision, const std::string& dev
     config.trainer.precision = precision;
     config.trainer.threads = 1;
     config.trainer.device = device;
-    config.model.name = "mlp";
-    config.model.hidden = {4};
-    config.model.classes = 4;
-    config.data.name = "synthetic";
-    config.data.size = 256;
-    config.data.height = 4, config.data.width = 4, config.data.channels = 1, config.data.classes = 4;
+    config.model.choose("mlp", MlpOptions{.hidden = {4}});
+    config.data.choose("synthetic",
+                       SyntheticOptions{.size = 256, .height = 4, .width = 4, .channels = 1, .classes = 4});
     config.data.batch_size = 16;
     config.data.num_workers = 0;
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 0.01;
     return config;
 }

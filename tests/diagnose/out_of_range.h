@@ -12,9 +12,9 @@ inline Config out_of_range_config(const std::filesystem::path& output) {
     config.trainer.precision = "16-mixed";
     config.trainer.on_instability = "recover";
     config.trainer.checkpoint_every_n_steps = 3;
-    config.model.hidden = {12, 9};
-    config.model.dropout = 0;
-    config.data.std = 1.13e-5;
+    config.model.as<MlpOptions>().hidden = {12, 9};
+    config.model.set("dropout", "0");
+    config.data.as<SyntheticOptions>().std = 1.13e-5;
     config.optimizer.lr = 1e-6;
     config.scaler.init_scale = 1;
     config.stability.z_score = 1e6;  // nothing but what is not finite

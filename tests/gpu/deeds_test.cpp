@@ -11,7 +11,8 @@ namespace {
 
 Config gpu_config(const ScratchFolder& scratch) {
     Config config = small_config(scratch.path());
-    config.data.height = 8, config.data.width = 8, config.data.channels = 1;
+    config.data.choose("synthetic",
+                       SyntheticOptions{.size = 150, .height = 8, .width = 8, .channels = 1, .classes = 4});
     config.data.batch_size = 64;
     config.trainer.device = "cuda";
     return config;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/data/synthetic.h"
 #include "invar/ops/ops.h"
 #include "invar/train/graphed_step.h"
 #include "invar/train/reports.h"
@@ -24,8 +25,8 @@ Config config_for(const std::string& model, const std::string& precision, std::i
         "data: {name: synthetic, size: 1280, batch_size: 32, num_workers: 2}\noptimizer: {name: adamw, lr: 0.001}\n"
         "scheduler: {name: cosine}\nscaler: {init_scale: 4096, growth_interval: 5}\nseed: 3\n",
         "test");
-    config.model.name = model;
-    config.model.dropout = 0.3;
+    config.model.choose(model);
+    config.model.set("dropout", "0.3");
     config.trainer.device = "cuda";
     config.trainer.precision = precision;
     config.trainer.gradient_clip_val = 1.0;
@@ -257,7 +258,7 @@ TEST_F(Gpu, ReportsComeInOrderAndGoRoundTheRing) {
 
 TEST_F(Gpu, TheLoaderBringsTheSameBatchesAsOnTheCpu) {
     Config config = config_for("mlp", "32-true");
-    config.data.size = 330;  // the last batch is smaller
+    config.data.as<SyntheticOptions>().size = 330;  // the last batch is smaller
     TrainedRun gpu(config);
     config.trainer.device = "cpu";
     TrainedRun cpu(config);

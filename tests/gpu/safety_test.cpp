@@ -110,8 +110,8 @@ TEST_F(GpuSafety, TuneFindsTheOneBadLayerAmongFifty) {
 TEST_F(GpuSafety, MonitorsSeeWhatTheySeeOnTheCpu) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
-    config.model.hidden = {12, 9};
-    config.model.dropout = 0;
+    config.model.as<MlpOptions>().hidden = {12, 9};
+    config.model.set("dropout", "0");
     config.monitor.gradients_every_n_steps = 4;
     config.monitor.activations_every_n_steps = 5;
     config.exp_name = "cpu";
@@ -174,8 +174,7 @@ TEST_F(GpuSafety, AScheduleRecordsItsStepsAnewAndChangesNoByte) {
 TEST_F(GpuSafety, AnExpLossIsRecordedTooAndChangesNoByte) {
     const ScratchFolder scratch;
     Config config = on_gpu(small_config(scratch.path()));
-    config.loss.name = "exp";
-    config.loss.weight = 0.5;
+    config.task.choose("exponential_loss", ClassificationOptions{.loss_weight = 0.5});
     config.trainer.precision = "bf16-mixed";
     config.exp_name = "graphed";
     const RunSummary graphed = train(config);
@@ -192,7 +191,7 @@ TEST_F(GpuSafety, ARecoveredRunEndsAsOneThatWasTrainedSoFromTheStart) {
     config.trainer.precision_schedule = {{false, 17, "16-mixed"}};
     config.trainer.checkpoint_every_n_steps = 5;
     config.trainer.on_instability = "recover";
-    config.data.std = 1e-7;  // beyond FP16, not beyond BF16
+    config.data.as<SyntheticOptions>().std = 1e-7;  // beyond FP16, not beyond BF16
     for (const bool graph : {true, false}) {
         config.trainer.cuda_graph = graph;
         config.exp_name = graph ? "graphed" : "plain";
@@ -245,7 +244,7 @@ TEST_F(GpuSafety, ValidationComesToAVerdict) {
     ValidateOptions options;
     options.base = on_gpu(small_config(scratch.path()));
     options.base.trainer.max_epochs = 6;
-    options.base.data.size = 1000;
+    options.base.data.as<SyntheticOptions>().size = 1000;
     options.candidates = {"16-mixed", "bf16-mixed"};
     options.seeds = 2;
     Observer nobody;

@@ -23,7 +23,7 @@ Config gpu_config(const fs::path& output) {
     config.trainer.gradient_clip_val = 1.0;
     config.scaler.init_scale = 0x1p24;  // the first steps overflow
     config.scaler.growth_interval = 6;
-    config.scheduler.name = "cosine";
+    config.scheduler.choose("cosine");
     return config;
 }
 
@@ -87,7 +87,7 @@ TEST_F(Gpu, AHopelessRunIsStoppedAtTheStepItIs) {
     Config config = gpu_config(scratch.path());
     config.trainer.precision = "32-true";
     config.trainer.max_epochs = 100;
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 1e10;
     config.trainer.gradient_clip_val = 0;
     Stopper observer;

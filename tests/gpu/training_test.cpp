@@ -4,6 +4,8 @@
 #include <limits>
 #include <tuple>
 
+#include "invar/data/image_set.h"
+#include "invar/data/synthetic.h"
 #include "invar/io/checkpoint.h"
 #include "invar/ops/ops.h"
 #include "invar/train/snapshot.h"
@@ -262,11 +264,10 @@ TEST_F(Gpu, AnEpochEndsWhereTheCpuEndsIt) {
     const bool real = std::filesystem::exists("/usr/share/datasets/fashion-mnist");
     const auto run = [&](const char* device, const char* precision) {
         Config config = config_for(device, precision);
-        config.data.size = 6400;
+        config.data.as<SyntheticOptions>().size = 6400;
         config.data.batch_size = 64;
         if (real) {
-            config.data.name = "fashion_mnist";
-            config.data.root = "/usr/share/datasets/fashion-mnist";
+            config.data.choose("fashion_mnist", ImageOptions{.root = "/usr/share/datasets/fashion-mnist"});
             config.data.batch_size = 128;
         }
         TrainedRun setup(config);

@@ -1,5 +1,3 @@
-#include "invar/models/models.h"
-
 #include <gtest/gtest.h>
 
 #include "invar/amp/autocast.h"
@@ -8,6 +6,7 @@
 #include "invar/ops/ops.h"
 #include "tests/core/expect_error.h"
 #include "tests/models/formula.h"
+#include "tests/models/image_model.h"
 
 namespace invar {
 namespace {
@@ -20,7 +19,7 @@ struct Gradient {
 };
 
 struct Golden {
-    ModelOptions options;
+    ImageModel options;
     std::vector<float> logits;
     std::vector<Gradient> gradients, in_f16, in_bf16;
 };
@@ -85,8 +84,8 @@ Golden mlp_golden() {
 // were rounded in the same places, where only a tie may fall the other way.
 void expect_golden(const Golden& golden, const std::vector<Gradient>& gradients, const char* precision,
                    double epsilon) {
-    const ModelOptions& o = golden.options;
-    const std::unique_ptr<Module> model = make_model(o);
+    const ImageModel& o = golden.options;
+    const std::unique_ptr<Module> model = make_image_model(o);
     fill_by_formula(*model);
     Tensor logits, loss;
     {
@@ -132,7 +131,7 @@ TEST(Mlp, RoundsWhereSixteenBitsRoundAndNowhereElse) {
 }
 
 TEST(ConvNet, HasTheParametersOfTheOriginal) {
-    const std::unique_ptr<Module> model = make_model({});
+    const std::unique_ptr<Module> model = make_image_model({});
     EXPECT_EQ(model->parameter_count(), 1199882);
     const StateDict state = model->state_dict();
     EXPECT_EQ(state.size(), 8u);
@@ -144,7 +143,7 @@ TEST(ConvNet, HasTheParametersOfTheOriginal) {
 
 TEST(ConvNet, DropsOutAtItsOwnRatesUnlessTold) {
     const Tensor x = formula_images(2, 0, 28, 28, 1);
-    const std::unique_ptr<Module> own = make_model({}), none = make_model({.dropout = 0});
+    const std::unique_ptr<Module> own = make_image_model({}), none = make_image_model({.dropout = 0});
     EXPECT_NE((*own)(x).to_vector<float>(), (*own)(x).to_vector<float>());
     EXPECT_EQ((*none)(x).to_vector<float>(), (*none)(x).to_vector<float>());
     own->eval();
@@ -152,29 +151,30 @@ TEST(ConvNet, DropsOutAtItsOwnRatesUnlessTold) {
 }
 
 TEST(ConvNet, TakesImagesDownToSixBySixAndNoSmaller) {
-    const std::unique_ptr<Module> model = make_model({.height = 6, .width = 7, .classes = 4});
+    const std::unique_ptr<Module> model = make_image_model({.height = 6, .width = 7, .classes = 4});
     EXPECT_EQ((*model)(ops::ones({1, 6, 7, 1})).shape(), (Shape{1, 4}));
-    EXPECT_ERROR(make_model({.height = 5}), UsageError, "6x6");
+    EXPECT_ERROR(make_image_model({.height = 5}), UsageError, "6x6");
 }
 
 TEST(Mlp, HasTheLayersItIsAskedFor) {
-    EXPECT_EQ(make_model({.name = "mlp"})->parameter_count(), 784 * 512 + 512 + 512 * 10 + 10);
-    EXPECT_EQ(make_model({.name = "mlp", .hidden = {}})->parameter_count(), 7850);
-    const std::unique_ptr<Module> deep = make_model({.name = "mlp", .dropout = 0.1, .hidden = {7, 5}});
+    EXPECT_EQ(make_image_model({.name = "mlp"})->parameter_count(), 784 * 512 + 512 + 512 * 10 + 10);
+    EXPECT_EQ(make_image_model({.name = "mlp", .hidden = {}})->parameter_count(), 7850);
+    const std::unique_ptr<Module> deep = make_image_model({.name = "mlp", .dropout = 0.1, .hidden = {7, 5}});
     EXPECT_EQ(deep->state_dict().at("4.weight").shape(), (Shape{5, 7}));  // behind flatten, linear, relu, dropout
-    EXPECT_ERROR(make_model({.name = "mlp", .hidden = {0}}), UsageError, "width 0");
+    EXPECT_ERROR(make_image_model({.name = "mlp", .hidden = {0}}), UsageError, "width 0");
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {
-    EXPECT_ERROR(make_model({.name = "convent"}), UsageError, "did you mean 'convnet'?");
-    EXPECT_ERROR(make_model({.name = "zzz"}), UsageError, "mlp, convnet");
+    EXPECT_ERROR(make_image_model({.name = "convent"}), UsageError, "did you mean 'convnet'?");
+    EXPECT_ERROR(make_image_model({.name = "zzz"}), UsageError, "convnet, mlp");
 }
 
 TEST(Models, RefuseAnotherModelsWeights) {
-    const std::unique_ptr<Module> convnet = make_model({.dropout = 0}), mlp = make_model({.name = "mlp"});
+    const std::unique_ptr<Module> convnet = make_image_model({.dropout = 0}), mlp = make_image_model({.name = "mlp"});
     const std::vector<float> before = convnet->state_dict().at("fc2.weight").to_vector<float>();
     EXPECT_ERROR(convnet->load_state_dict(mlp->state_dict()), Error, "another model");
-    EXPECT_ERROR(convnet->load_state_dict(make_model({.classes = 12})->state_dict()), Error, "fc2.weight is [12, 128]");
+    EXPECT_ERROR(convnet->load_state_dict(make_image_model({.classes = 12})->state_dict()), Error,
+                 "fc2.weight is [12, 128]");
     EXPECT_EQ(convnet->state_dict().at("fc2.weight").to_vector<float>(), before);
 }
 

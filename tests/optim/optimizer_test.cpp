@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "invar/core/formats.h"
+#include "invar/optim/specs.h"
 #include "tests/core/expect_error.h"
 #include "tests/optim/fixture.h"
 
@@ -241,8 +242,8 @@ TEST(Optimizer, RefusesNumbersThatCannotBe) {
     EXPECT_ERROR(make([](auto& s) { s.nesterov = true; }), UsageError, "nesterov");
     EXPECT_ERROR(make([](auto& s) { s.beta2 = 1; }), UsageError, "betas");
     EXPECT_ERROR(make([](auto& s) { s.eps = -1; }), UsageError, "eps");
-    EXPECT_ERROR(parse_optimizer("lion"), UsageError, "sgd, adam or adamw");
-    EXPECT_ERROR(parse_schedule("linear"), UsageError, "one_cycle");
+    EXPECT_ERROR(OptimizerConfig().choose("lion"), UsageError, "there are adam, adamw, sgd");
+    EXPECT_ERROR(SchedulerConfig().choose("linear"), UsageError, "one_cycle");
 }
 
 TEST(Optimizer, SavesItsMomentsByPyTorchsNamesAndGoesOnFromThem) {

@@ -45,11 +45,12 @@ class Constant : public Module {
 struct Line {
     explicit Line(std::int64_t size) : data(std::make_shared<LineData>(size)) {}
     Regression task() const {
-        return Regression(data, data, [](const DataInfo& info) {
-            auto model = std::make_unique<Sequential>();
-            model->then(std::make_unique<Linear>(info.input[0], 8)).then(std::make_unique<Linear>(8, info.outputs));
-            return model;
-        });
+        return Regression({data, data, [](const DataInfo& info) {
+                               auto model = std::make_unique<Sequential>();
+                               model->then(std::make_unique<Linear>(info.input[0], 8))
+                                   .then(std::make_unique<Linear>(8, info.outputs));
+                               return model;
+                           }});
     }
     std::vector<double> answers() const {
         std::vector<std::int64_t> all(std::size_t(data->size()));

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/data/synthetic.h"
 #include "invar/ops/ops.h"
 #include "invar/tasks/classification.h"
 #include "tests/core/expect_error.h"
@@ -83,12 +84,12 @@ TEST(RegressionTask, RefusesAModelOfOtherOutputs) {
 }
 
 TEST(ClassificationTask, KnowsWhatGuessingGives) {
-    const std::shared_ptr<const Dataset> set =
-        make_dataset({.size = 40, .height = 4, .width = 4, .classes = 8}, Split::train);
-    const Classification task(set, set, [](const DataInfo& data) {
-        EXPECT_EQ(data.outputs, 8);
-        return std::make_unique<Linear>(data.input.numel(), data.outputs);
-    });
+    const std::shared_ptr<const Dataset> set = std::make_shared<SyntheticDataset>(
+        SyntheticOptions{.size = 40, .height = 4, .width = 4, .classes = 8}, Split::train);
+    const Classification task({set, set, [](const DataInfo& data) {
+                                   EXPECT_EQ(data.outputs, 8);
+                                   return std::make_unique<Linear>(data.input.numel(), data.outputs);
+                               }});
     EXPECT_EQ(task.metrics()[1].chance, 0.125);
     EXPECT_TRUE(task.make_model());
 }

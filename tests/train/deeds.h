@@ -59,8 +59,7 @@ inline void expect_deeds(Config config) {
         }
         for (const char* model : {"mlp", "convnet"}) {
             const std::string what = name + ", " + model;
-            config.model.name = model;
-            config.model.hidden.clear();
+            config.model.choose(model);
             Setup setup(config);
             setup.train_data->start_epoch(0);
             const std::vector<Batch> group = setup.next_group();

@@ -17,7 +17,8 @@ Deeds deeds_of_a_step(invar::Setup& setup) {
 TEST(Deeds, OfEveryPrecisionOnTheCpuAreWhatItAnnounces) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
-    config.data.height = 8, config.data.width = 8, config.data.channels = 1;
+    config.data.choose("synthetic",
+                       SyntheticOptions{.size = 150, .height = 8, .width = 8, .channels = 1, .classes = 4});
     expect_deeds(config);
 }
 
@@ -89,7 +90,7 @@ TEST(Trainer, SkipsStepsWithABadLossAndLogsTheReason) {
     config.trainer.precision = "16-mixed";
     config.trainer.max_epochs = 1;
     config.trainer.limit_val_batches = BatchCount::of(0);
-    config.optimizer.name = "adamw";
+    config.optimizer.choose("adamw");
     config.optimizer.weight_decay = 0.1;
     Trainer trainer(config);
     Poisoned& model = poison(trainer.setup());

@@ -37,7 +37,7 @@ struct DiskFiller : Stopper {
 Config long_config(const fs::path& output) {
     Config config = small_config(output);
     config.trainer.max_epochs = 6;
-    config.model.hidden = {2};
+    config.model.as<MlpOptions>().hidden = {2};
     config.logger.tensorboard = true;
     return config;
 }

@@ -57,7 +57,7 @@ Config dying_config(const fs::path& output) {
         config.trainer.precision = "32-true";
         config.trainer.precision_schedule = {{false, 99, "16-mixed"}};
         config.trainer.on_instability = "recover";
-        config.data.std = 1e-7;  // beyond FP16, not beyond BF16
+        config.data.as<SyntheticOptions>().std = 1e-7;  // beyond FP16, not beyond BF16
     }
     return config;
 }

@@ -6,6 +6,7 @@
 
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
+#include "invar/tasks/registry.h"
 #include "tests/core/expect_error.h"
 #include "tests/train/scratch_run.h"
 
@@ -20,7 +21,7 @@ class Lesson : public testing::Test {
   protected:
     void SetUp() override {
         try {
-            make_dataset(dataset_options(load_config("fashion_mnist", {}, kShipped)), Split::test);
+            open_data(load_config("fashion_mnist", {}, kShipped).data, Split::test);
         } catch (const Error& error) {
             GTEST_SKIP() << "Fashion-MNIST is not on this machine: " << error.what();
         }
@@ -93,7 +94,7 @@ TEST_F(Lesson, Bf16WithoutMastersLosesUpdates) {
 TEST_F(Lesson, AnExpLossExplodesInFp32TooAndItsLogarithmDoesNot) {
     EXPECT_ERROR(run("exp_loss"), Error, "training stopped at step");
     EXPECT_ERROR(run("exp_loss", {"trainer.precision=bf16-mixed"}), Error, "training stopped at step");
-    const RunSummary repaired = run("exp_loss", {"loss.name=cross_entropy"});
+    const RunSummary repaired = run("exp_loss", {"task.name=classification"});
     EXPECT_TRUE(repaired.all_finite);
     EXPECT_GT(repaired.val("accuracy"), 0.7);
 }
@@ -111,10 +112,10 @@ TEST(LessonOfClipping, ClippingScaledGradientsIsClippingAtOneOverTheScale) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
     config.trainer.precision = "16-mixed";
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 100;
     config.scaler.init_scale = 1024;
-    config.model.dropout = 0;
+    config.model.set("dropout", "0");
     invar::Setup wrong(config), amounts_to(config), untouched(config);
     const auto loss_of = [](invar::Setup& setup) {
         setup.train_data->start_epoch(0);

@@ -39,7 +39,7 @@ struct Watcher : Stopper {
 
 Config watched_config(const fs::path& output) {
     Config config = small_config(output);
-    config.model.hidden = {12, 9};
+    config.model.as<MlpOptions>().hidden = {12, 9};
     config.monitor.gradients_every_n_steps = 1;
     config.monitor.parameters_every_n_steps = 1;
     config.monitor.activations_every_n_steps = 1;

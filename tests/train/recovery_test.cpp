@@ -27,7 +27,7 @@ Config failing_config(const fs::path& output) {
     config.trainer.precision_schedule = {{false, 7, "16-mixed"}};
     config.trainer.checkpoint_every_n_steps = 3;
     config.trainer.on_instability = "recover";
-    config.data.std = 1e-7;
+    config.data.as<SyntheticOptions>().std = 1e-7;
     return config;
 }
 
@@ -203,9 +203,9 @@ TEST(Recovery, EndsWithADiagnosisWhereNoPrecisionHelps) {
     Config config = small_config(scratch.path());
     config.trainer.precision = "16-mixed";
     config.trainer.on_instability = "recover";
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 1e10;
-    config.model.dropout = 0;
+    config.model.set("dropout", "0");
     Stopper observer;
     Trainer trainer(config);
     std::vector<std::string> asked;
@@ -375,10 +375,10 @@ TEST(Instability, IsNeverSeenInHealthyRuns) {
         config.trainer.log_every_n_steps = 100;
         config.trainer.on_instability = "stop";
         config.trainer.limit_val_batches = BatchCount::of(1);
-        config.optimizer.name = seed % 2 ? "adam" : "sgd";
+        config.optimizer.choose(seed % 2 ? "adam" : "sgd");
         config.optimizer.lr = seed % 2 ? 0.003 : 0.1;
         config.data.batch_size = seed % 4 == 3 ? 4 : 16;
-        config.scheduler.name = seed % 5 ? "constant" : "one_cycle";
+        config.scheduler.choose(seed % 5 ? "constant" : "one_cycle");
         config.trainer.keep_checkpoints = 1;
         config.monitor.grad_norm_low = 0;  // what is known by heart has no gradients left
         Stopper observer;

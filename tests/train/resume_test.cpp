@@ -24,7 +24,7 @@ Config eventful_config(const fs::path& output) {
     config.trainer.precision = "16-mixed";
     config.trainer.precision_schedule = {{false, 2, "32-true"}};
     config.trainer.checkpoint_every_n_steps = 3;
-    config.data.std = 1e-7;
+    config.data.as<SyntheticOptions>().std = 1e-7;
     config.optimizer.lr = 1e-9;
     config.monitor.grad_norm_low = 1e30;
     return config;

@@ -14,7 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "invar/data/image_set.h"
+#include "invar/data/registry.h"
+#include "invar/data/synthetic.h"
 #include "invar/io/jsonl.h"
+#include "invar/models/models.h"
+#include "invar/optim/specs.h"
+#include "invar/tasks/classification.h"
 #include "invar/train/trainer.h"
 
 namespace invar {
@@ -44,13 +50,9 @@ inline Config small_config(const std::filesystem::path& output) {
     config.trainer.log_every_n_steps = 1;
     config.trainer.threads = 1;
     config.trainer.device = "cpu";
-    config.model.name = "mlp";
-    config.model.hidden = {12};
-    config.model.dropout = 0.25;
-    config.model.classes = 4;
-    config.data.name = "synthetic";
-    config.data.size = 150;
-    config.data.height = 6, config.data.width = 5, config.data.channels = 2, config.data.classes = 4;
+    config.model.choose("mlp", MlpOptions{.hidden = {12}, .dropout = 0.25});
+    config.data.choose("synthetic",
+                       SyntheticOptions{.size = 150, .height = 6, .width = 5, .channels = 2, .classes = 4});
     config.data.batch_size = 16;
     config.data.num_workers = 1;
     config.logger.tensorboard = false;

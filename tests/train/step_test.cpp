@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "invar/core/error.h"
-#include "invar/models/models.h"
+#include "invar/data/synthetic.h"
 #include "invar/nn/layers.h"
 #include "invar/tasks/classification.h"
 #include "tests/models/formula.h"
+#include "tests/models/image_model.h"
 #include "tests/optim/fixture.h"
 
 namespace invar {
@@ -37,17 +38,17 @@ struct Rig {
     GradScaler scaler;
 };
 
-std::unique_ptr<Module> formula_model(const ModelOptions& options) {
-    std::unique_ptr<Module> model = make_model(options);
+std::unique_ptr<Module> formula_model(const ImageModel& options) {
+    std::unique_ptr<Module> model = make_image_model(options);
     fill_by_formula(*model);
     return model;
 }
 
-ModelOptions small_convnet() {
+ImageModel small_convnet() {
     return {.height = 8, .width = 8, .channels = 1, .dropout = 0};
 }
 
-Batch batch_of(std::int64_t size, std::int64_t step, const ModelOptions& o) {
+Batch batch_of(std::int64_t size, std::int64_t step, const ImageModel& o) {
     return Batch({{"x", formula_images(size, step, o.height, o.width, o.channels)}, {"y", formula_labels(size, step)}},
                  size);
 }
@@ -70,7 +71,7 @@ constexpr double kLosses[] = {2.34125042, 2.76533055, 2.770648,   2.52147245, 2.
                               2.32983899, 2.29420209, 2.3178606,  2.30725527, 2.30742741, 2.29399395};
 
 void expect_losses(const char* precision, double tolerance) {
-    const ModelOptions options{.dropout = 0};
+    const ImageModel options{.dropout = 0};
     OptimizerSpec adam{.kind = OptimizerSpec::Kind::adam};
     Rig rig(formula_model(options), precision, adam);
     for (int step = 0; step < 20; ++step)
@@ -104,8 +105,8 @@ TEST(TrainingStep, AccumulatesToTheGradientOfTheLargeBatch) {
         double tolerance;
     } cases[] = {{"32-true", 64 * 0x1p-24}, {"16-mixed", 4 * 0x1p-11}, {"bf16-mixed", 4 * 0x1p-8}};
     for (const auto& c : cases)
-        for (const ModelOptions& options :
-             {small_convnet(), ModelOptions{.name = "mlp", .height = 5, .width = 4, .channels = 3, .hidden = {48}}})
+        for (const ImageModel& options :
+             {small_convnet(), ImageModel{.name = "mlp", .height = 5, .width = 4, .channels = 3, .hidden = {48}}})
             for (const std::vector<std::int64_t>& sizes :
                  {std::vector<std::int64_t>{16, 16, 6}, {19, 19}, {16, 16, 5, 1}}) {
                 Rig large(formula_model(options), c.precision, sgd_spec(0.0f)),
@@ -155,7 +156,7 @@ struct Spoilt : Module {
 };
 
 TEST(Overflow, AtAnyLayerAndAnyMicroBatchLeavesEverythingToTheBit) {
-    const ModelOptions images = small_convnet();
+    const ImageModel images = small_convnet();
     for (const char* precision : {"16-mixed", "32-true"})
         for (int place = 0; place < Spoilt::kPlaces; ++place)
             for (int micro_batch = 0; micro_batch < 3; ++micro_batch)
@@ -188,7 +189,7 @@ TEST(Overflow, AtAnyLayerAndAnyMicroBatchLeavesEverythingToTheBit) {
 // Weights that FP32 holds and FP16 does not: the same step is taken in one and skipped in the other.
 TEST(Overflow, OfTheConvNetsOwnWeightsInFp16IsSkippedAtEveryLayer) {
     for (const std::string name : {"conv1", "conv2", "fc1", "fc2"}) {
-        const ModelOptions options = small_convnet();
+        const ImageModel options = small_convnet();
         for (const bool half : {true, false}) {
             Rig rig(formula_model(options), half ? "16-mixed" : "32-true", OptimizerSpec{}, 1.0);
             for (const Parameter* parameter : rig.model->parameters())
@@ -209,7 +210,7 @@ std::int64_t bytes_live(Purpose purpose) {
 TEST(Memory, AddsUpByPurposeInMixedPrecision) {
     std::int64_t before[kPurposes];
     for (int i = 0; i < kPurposes; ++i) before[i] = bytes_live(Purpose(i));
-    Rig rig(make_model({}), "16-mixed", OptimizerSpec{});
+    Rig rig(make_image_model({}), "16-mixed", OptimizerSpec{});
     const std::int64_t parameters = rig.model->parameter_count();
     const auto expect_per_parameter = [&](Purpose purpose, std::int64_t bytes) {
         const std::int64_t used = bytes_live(purpose) - before[int(purpose)];
@@ -227,7 +228,7 @@ TEST(Memory, OfActivationsInSixteenBitsIsAtMostThreeFifthsOfFp32s) {
     std::int64_t peak[3];
     int next = 0;
     for (const char* precision : {"32-true", "16-mixed", "bf16-mixed"}) {
-        Rig rig(make_model({}), precision, OptimizerSpec{});
+        Rig rig(make_image_model({}), precision, OptimizerSpec{});
         const Batch batch = batch_of(32, 0, {});
         rig.step({batch});
         reset_peak_memory({});
@@ -241,10 +242,9 @@ TEST(Memory, OfActivationsInSixteenBitsIsAtMostThreeFifthsOfFp32s) {
 }
 
 TEST(Evaluate, CountsEverySampleOnceAndLeavesTheModelTraining) {
-    DatasetOptions data;
-    data.size = 100, data.height = 8, data.width = 8;
-    const std::shared_ptr<const Dataset> set = make_dataset(data, Split::test);
-    const Classification task(set, set, [](const DataInfo&) { return std::unique_ptr<Module>(); });
+    const auto set =
+        std::make_shared<SyntheticDataset>(SyntheticOptions{.size = 100, .height = 8, .width = 8}, Split::test);
+    const Classification task({set, set, [](const DataInfo&) { return std::unique_ptr<Module>(); }});
     Loader loader(set, {.batch_size = 6, .shuffle = false});
     Rig rig(formula_model({.height = 8, .width = 8}), "32-true", OptimizerSpec{});
     const std::string before = state_bytes(rig.optimizer);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
+#include "invar/tasks/registry.h"
 #include "tests/core/expect_error.h"
 #include "tests/train/scratch_run.h"
 
@@ -24,7 +25,7 @@ TEST(Summary, KnowsTheLargestNormOfAllStepsAndOnlyWhatWasMeasured) {
     for (const StepMetrics& m : all.steps) largest = std::max(largest, m.grad_norm);
     EXPECT_EQ(every.max_grad_norm, largest);
     EXPECT_EQ(few.max_grad_norm, largest) << "whatever is logged";
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 1e30;
     config.trainer.on_instability = "stop";
     config.exp_name = "broken";
@@ -90,7 +91,7 @@ class Resuming : public testing::TestWithParam<Way> {
         config.trainer.checkpoint_every_n_steps = GetParam().checkpoint_every;
         config.scaler.init_scale = 0x1p24;  // the first steps overflow
         config.scaler.growth_interval = 4;
-        config.scheduler.name = "cosine";
+        config.scheduler.choose("cosine");
         config.trainer.gradient_clip_val = 1.0;
         return config;
     }
@@ -169,9 +170,9 @@ TEST(Trainer, ShowsSkippedStepsInMetricsNotesAndSummaryAndHoldsTheRate) {
     Config config = small_config(scratch.path());
     config.trainer.precision = "16-mixed";
     config.scaler.init_scale = 0x1p30;
-    config.scheduler.name = "step";
-    config.scheduler.step_size = 1;
-    config.scheduler.gamma = 0.9;
+    config.scheduler.choose("step");
+    config.scheduler.as<StepOptions>().step_size = 1;
+    config.scheduler.as<StepOptions>().gamma = 0.9;
     Stopper observer;
     const RunSummary summary = train(config, observer);
     ASSERT_GT(summary.skipped, 0);
@@ -219,8 +220,8 @@ TEST(Trainer, RefusesAnotherModelsCheckpointAndLeavesTheFolderAsItWas) {
     const fs::path folder = train(config, stop).folder;
     const auto before = all_files(folder);
     Config wider = config, plain = config;
-    wider.model.hidden = {13};
-    plain.optimizer.name = "sgd";
+    wider.model.as<MlpOptions>().hidden = {13};
+    plain.optimizer.choose("sgd");
     EXPECT_ERROR(Trainer(wider, folder), Error, "another model");
     EXPECT_ERROR(Trainer(plain, folder), Error, "another optimizer");
     EXPECT_EQ(all_files(folder), before);
@@ -266,9 +267,10 @@ TEST(Snapshot, RestoresNothingWhereOnePartIsMissing) {
 TEST(Snapshot, HoldsMomentsInTheLayoutsOfTheirWeights) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
-    config.model.name = "convnet";
-    config.data.width = 6;
-    config.optimizer = {.name = "sgd", .lr = 0.125, .weight_decay = 0, .momentum = 0.9};
+    config.model.choose("convnet");
+    config.data.as<SyntheticOptions>().width = 6;
+    config.optimizer.choose("sgd", SgdOptions{.momentum = 0.9});
+    config.optimizer.lr = 0.125;
     config.trainer.max_steps = 1;
     const StateDict before = make_initial_model(*make_task(config), config)->state_dict();
     const Checkpoint checkpoint = load_checkpoint(last_checkpoint(train(config).folder));
@@ -302,8 +304,8 @@ TEST(Trainer, RecomputingActivationsChangesNoBit) {
     for (const char* model : {"mlp", "convnet"})
         for (const char* precision : {"32-true", "16-mixed"}) {
             Config config = small_config(scratch.path());
-            config.model.name = model;
-            config.data.width = 6;
+            config.model.choose(model);
+            config.data.as<SyntheticOptions>().width = 6;
             config.trainer.max_epochs = 1;
             config.trainer.precision = precision;
             const Checkpoint kept = load_checkpoint(last_checkpoint(train(config).folder));
@@ -321,9 +323,9 @@ TEST(Trainer, GivesUpOnARunThatCannotRecoverAndNamesAParameter) {
     Config config = small_config(scratch.path());
     config.trainer.max_epochs = 100;
     config.trainer.log_every_n_steps = 10;
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 1e10;
-    config.model.dropout = 0;
+    config.model.set("dropout", "0");
     EXPECT_ERROR(train(config), Error, "first bad gradient: 1.weight");
     const auto lines = read_jsonl(scratch.path() / "run" / "metrics.jsonl");
     ASSERT_FALSE(lines.empty());
@@ -335,9 +337,9 @@ TEST(Trainer, GivesUpOnAQuietRunToo) {
     Config config = small_config(scratch.path());
     config.trainer.max_epochs = 100;
     config.trainer.log_every_n_steps = 0;
-    config.optimizer.name = "sgd";
+    config.optimizer.choose("sgd");
     config.optimizer.lr = 1e10;
-    config.model.dropout = 0;
+    config.model.set("dropout", "0");
     EXPECT_ERROR(train(config), Error, "steps in a row");
 }
 
@@ -345,7 +347,7 @@ TEST(Setup, RefusesWhatDoesNotFit) {
     const ScratchFolder scratch;
     const Config good = small_config(scratch.path());
     Config config = good;
-    config.model.classes = 3;
+    config.model.as<MlpOptions>().classes = 3;
     EXPECT_ERROR(invar::Setup{config}, UsageError, "model.classes");
     config = good;
     config.data.batch_size = 151;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/data/synthetic.h"
 #include "tests/core/expect_error.h"
 #include "tests/io/scratch.h"
 
@@ -135,7 +136,7 @@ TEST(Validate, FailsACandidateThatCannotTrainAndGoesOnWithTheNext) {
 TEST(Validate, SaysSoWhenTheBaselineGivesNothingToCompareWith) {
     const Scratch scratch;
     ValidateOptions options = tiny(scratch);
-    options.base.optimizer.name = "sgd";
+    options.base.optimizer.choose("sgd");
     options.base.optimizer.lr = 1e30;
     options.metric = "val_loss";
     Watcher watcher;
@@ -148,7 +149,7 @@ TEST(Validate, SaysSoWhenTheBaselineGivesNothingToCompareWith) {
 TEST(Validate, IsInvalidWhereFp32ItselfLearnsNothing) {
     const Scratch scratch;
     ValidateOptions options = tiny(scratch);
-    options.base.optimizer.name = "sgd";
+    options.base.optimizer.choose("sgd");
     options.base.optimizer.lr = 100;
     Watcher watcher;
     const Validation diverged = validate(options, watcher);
@@ -193,7 +194,7 @@ TEST(Validate, JudgesAScheduleOfPrecisionsAgainstFp32Alone) {
 TEST(Validate, DoesNotPassACandidateThatHadToBeRecovered) {
     const Scratch scratch;
     ValidateOptions options = tiny(scratch);
-    options.base.data.std = 1e-7;  // beyond FP16
+    options.base.data.as<SyntheticOptions>().std = 1e-7;  // beyond FP16
     options.base.trainer.on_instability = "recover";
     options.candidates = {"16-mixed"};
     options.limits = {0.5, 0.9};  // whatever comes of it is close enough

@@ -11,11 +11,10 @@ class Loop : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Loop, Learns) {
     invar::default_generator().set_state({1, 0});
-    const std::shared_ptr<const invar::Dataset> set =
-        invar::make_dataset({.name = "synthetic", .size = 256, .height = 8, .width = 8}, invar::Split::train);
-    const invar::Classification task(set, set, [](const invar::DataInfo&) {
-        return invar::make_model({.name = "mlp", .height = 8, .width = 8, .hidden = {16}});
-    });
+    const auto set = std::make_shared<invar::SyntheticDataset>(
+        invar::SyntheticOptions{.size = 256, .height = 8, .width = 8}, invar::Split::train);
+    const invar::Classification task(
+        {set, set, [](const invar::DataInfo& data) { return invar::make_mlp({.hidden = {16}}, data); }});
     invar::Loader data(set, {.batch_size = 16, .num_workers = 0});
     const auto model = task.make_model();
     const invar::Precision precision = invar::Precision::parse(GetParam());

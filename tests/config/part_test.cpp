@@ -1,0 +1,77 @@
+#include "invar/config/part.h"
+
+#include <gtest/gtest.h>
+
+#include "invar/config/config.h"
+#include "invar/config/help.h"
+#include "invar/core/error.h"
+#include "invar/models/models.h"
+#include "invar/tasks/classification.h"
+#include "tests/core/expect_error.h"
+
+namespace invar {
+namespace {
+
+Config with(const std::vector<std::string>& words) {
+    return load_config("", words, {});
+}
+
+TEST(Parts, BringTheirOwnKeysAndNoOthers) {
+    const ConfigSources shipped{{std::filesystem::path(INVAR_SOURCE_DIR) / "configs"}};
+    EXPECT_EQ(load_config("synthetic", {"data=cifar100"}, shipped).data, with({"data=cifar100"}).data);
+    EXPECT_EQ(with({"model.name=mlp"}).model.as<MlpOptions>().hidden, (std::vector<std::int64_t>{512}));
+    EXPECT_EQ(with({"model.hidden=[3]", "model=convnet", "model.name=mlp"}).model.as<MlpOptions>().hidden[0], 3)
+        << "names come first, wherever they stand";
+    EXPECT_EQ(with({"data=idx"}), with({"data.name=idx"})) << "a registered part needs no file";
+    EXPECT_EQ(with({"loss.weight=2"}).task.as<ClassificationOptions>().loss_weight, 2.0);
+    EXPECT_ERROR(with({"data.height=64"}), UsageError, "data.height = 64 (command line)");
+    EXPECT_ERROR(with({"data.height=64"}), UsageError, "belongs to synthetic data, and the data is fashion_mnist");
+    EXPECT_ERROR(with({"model.hidden=[64]"}), UsageError, "model.hidden");
+    EXPECT_ERROR(with({"model.hidden=[64]"}), UsageError, "mlp");
+    EXPECT_ERROR(with({"model.hidden=[64]"}), UsageError, "the model is convnet");
+    EXPECT_ERROR(with({"optimizer.momentum=0.9"}), UsageError, "sgd optimizer");
+    EXPECT_ERROR(with({"optimizer.momentum=0.9"}), UsageError, "optimizer.name=sgd");
+    EXPECT_ERROR(with({"model.name=resnet18"}), UsageError, "model.name = resnet18");
+    EXPECT_ERROR(with({"model.name=resnet18"}), UsageError, "convnet, mlp");
+    EXPECT_ERROR(with({"model=convent"}), UsageError, "did you mean 'convnet'?");
+}
+
+struct WhirlOptions {
+    std::int64_t turns = 3;
+};
+
+TEST(Parts, ThatAreRegisteredHaveTheirKeysEverywhere) {
+    register_part<WhirlOptions>("model", "whirl", "Only of this test.",
+                                {key("turns", &WhirlOptions::turns, within(1, 9), "How often.")}, std::any());
+    check_registered();
+    EXPECT_EQ(with({"model=whirl", "model.turns=4"}).model.as<WhirlOptions>().turns, 4);
+    EXPECT_EQ(with({"turns=4", "model=whirl"}).model.as<WhirlOptions>().turns, 4);
+    EXPECT_NE(with({"model=whirl", "model.turns=4"}), with({"model=whirl"}));
+    EXPECT_NE(to_yaml(with({"model=whirl"})).find("  name: whirl\n  turns: 3\n"), std::string::npos);
+    EXPECT_ERROR(with({"model.turns=4"}), UsageError, "belongs to whirl model");
+    EXPECT_ERROR(with({"model.turn=4"}), UsageError, "did you mean 'model.turns'?");
+    EXPECT_THROW(with({"model=whirl", "model.turns=10"}), UsageError);
+    EXPECT_NE(parts_help().find("model.turns=3"), std::string::npos);
+    EXPECT_THROW(with({"model=whirl"}).model.as<MlpOptions>(), UsageError);
+    Part part("model", "whirl");
+    EXPECT_EQ(part.set("turns", "7").as<WhirlOptions>().turns, 7);
+    EXPECT_THROW(part.set("twists", "7"), UsageError);
+    EXPECT_THROW(part.choose("whirled"), UsageError);
+}
+
+// In a process of its own: what is registered stays.
+TEST(PartsDeathTest, TwoOfOneNameAreAnErrorThatNamesIt) {
+    const auto twice = [] {
+        register_part<WhirlOptions>("data", "synthetic", "", {}, std::any());
+        try {
+            check_registered();
+        } catch (const UsageError& error) {
+            fmt::print(stderr, "{}\n", error.what());
+            std::_Exit(3);
+        }
+    };
+    EXPECT_EXIT(twice(), testing::ExitedWithCode(3), "the data 'synthetic' cannot be registered: there is one");
+}
+
+}  // namespace
+}  // namespace invar
