@@ -2,6 +2,10 @@
 # when it falls back to the CPU. AUTO goes on without; ON insists.
 set(INVAR_HAS_CUDA FALSE)
 set(INVAR_WHY_NO_CUDA "")
+if(NOT BUILD_SHARED_LIBS)
+  set(INVAR_WHY_NO_CUDA "a static library was built")
+  return()
+endif()
 if(INVAR_CUDA STREQUAL "OFF")
   set(INVAR_WHY_NO_CUDA "INVAR_CUDA was OFF")
   return()

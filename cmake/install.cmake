@@ -2,8 +2,11 @@
 # make find_package(invar) work. Run paths are relative, so that the whole tree can be moved.
 include(CMakePackageConfigHelpers)
 
-set_target_properties(invar PROPERTIES INSTALL_RPATH "$ORIGIN")
-install(TARGETS invar EXPORT invarTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(invar invar_cli PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS invar invar_cli EXPORT invarTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(NOT BUILD_SHARED_LIBS)
+  install(TARGETS invar_flags invar_common_flags EXPORT invarTargets)  # which a static library names
+endif()
 install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
         FILES_MATCHING PATTERN "*.h" PATTERN "kernels/cpu" EXCLUDE PATTERN "cli" EXCLUDE)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)

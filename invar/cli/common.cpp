@@ -1,5 +1,6 @@
 #include "invar/cli/common.h"
 
+#include <dlfcn.h>
 #include <fmt/ranges.h>
 #include <sys/auxv.h>
 
@@ -9,6 +10,7 @@
 
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/io/file.h"
 #include "invar/train/run_config.h"
 #include "invar/train/run_folder.h"
@@ -59,14 +61,25 @@ fs::path program_folder() {
     return program.parent_path();
 }
 
-// A folder that is installed with the program, by its way from the program's own. In the build folder, and nowhere
-// else, it is the one of the source tree.
-std::optional<fs::path> beside_program(const char* way, const char* in_source_tree) {
-    const fs::path folder = program_folder();
-    if (folder.empty()) return std::nullopt;
+// The folder of the library that this code is in, which a program of somebody else's may use from anywhere.
+fs::path library_folder() {
+    Dl_info where{};
     std::error_code error;
-    if (fs::equivalent(folder, INVAR_BUILD_BIN, error)) return fs::path(INVAR_SOURCE_DIR) / in_source_tree;
-    return (folder / way).lexically_normal();
+    if (::dladdr(reinterpret_cast<const void*>(&config_sources), &where) == 0 || where.dli_fname == nullptr) return {};
+    const fs::path file = fs::canonical(where.dli_fname, error);
+    return error ? fs::path() : file.parent_path();
+}
+
+// A folder that is installed with us, by its ways from our libraries and from our programs. In the build folder, and
+// nowhere else, it is the one of the source tree.
+std::optional<fs::path> installed_folder(const char* from_lib, const char* from_bin, const char* in_source_tree) {
+    const fs::path library = library_folder(), program = program_folder();
+    std::error_code error;
+    if (fs::equivalent(library, INVAR_BUILD_LIB, error) || fs::equivalent(program, INVAR_BUILD_BIN, error))
+        return fs::path(INVAR_SOURCE_DIR) / in_source_tree;
+    if (!library.empty() && fs::is_directory(library / from_lib, error)) return (library / from_lib).lexically_normal();
+    if (program.empty()) return std::nullopt;
+    return (program / from_bin).lexically_normal();
 }
 
 }  // namespace
@@ -83,7 +96,8 @@ ConfigSources config_sources() {
             if (!folder.empty()) add_folder(sources.config_dirs, folder);
     }
     add_folder(sources.config_dirs, "configs");
-    if (const auto ours = beside_program(INVAR_CONFIGS_FROM_BIN, "configs")) add_folder(sources.config_dirs, *ours);
+    if (const auto ours = installed_folder(INVAR_CONFIGS_FROM_LIB, INVAR_CONFIGS_FROM_BIN, "configs"))
+        add_folder(sources.config_dirs, *ours);
     return sources;
 }
 
@@ -143,7 +157,7 @@ Config ConfigArguments::load_over_text(const std::string& yaml) const {
 }
 
 std::string read_more(const std::string& document, const std::string& what_it_does) {
-    const std::optional<fs::path> folder = beside_program(INVAR_DOCS_FROM_BIN, "docs");
+    const std::optional<fs::path> folder = installed_folder(INVAR_DOCS_FROM_LIB, INVAR_DOCS_FROM_BIN, "docs");
     std::error_code error;
     if (!folder || !fs::is_regular_file(*folder / document, error)) return "";
     return fmt::format("\n{} {}.", (*folder / document).string(), what_it_does);
@@ -156,8 +170,15 @@ Config ConfigArguments::load_run(const fs::path& folder) const {
     return load_over_text(found.yaml);
 }
 
+bool takes_config(const CLI::App& command) {
+    return command.get_option_no_throw("words") != nullptr;
+}
+
 std::string example(const std::vector<std::string>& lines) {
-    return fmt::format("Example:\n  {}", fmt::join(lines, "\n  "));
+    std::string text = "Example:";
+    for (const std::string& line : lines)
+        text += "\n  " + (line.starts_with("invar ") ? program_name() + line.substr(5) : line);
+    return text;
 }
 
 }  // namespace invar

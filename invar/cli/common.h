@@ -44,7 +44,10 @@ struct ConfigArguments {
 // installed or built; nothing where it is not there.
 std::string read_more(const std::string& document, const std::string& what_it_does);
 
-// "Example:\n  invar train ..." for the end of a help page.
+// Whether a command takes a configuration.
+bool takes_config(const CLI::App& command);
+
+// "Example:\n  invar train ..." for the end of a help page, by the name of this program.
 std::string example(const std::vector<std::string>& lines);
 
 }  // namespace invar

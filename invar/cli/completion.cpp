@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cctype>
 #include <memory>
 
 #include "invar/cli/commands.h"
@@ -38,10 +39,6 @@ std::vector<std::string> flags_of(const CLI::App& command) {
     for (const CLI::Option* option : command.get_options())
         for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
     return flags;
-}
-
-bool takes_config(const CLI::App& command) {
-    return command.get_option_no_throw("words") != nullptr;
 }
 
 // File names may hold anything; what a shell would take apart is left out.
@@ -155,14 +152,27 @@ std::string fish_script(const std::vector<const CLI::App*>& commands, const Word
     return script + "complete -c invar -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
 }
 
+// The scripts are written for `invar`; a program of another name has them by its own.
+std::string by_own_name(std::string script) {
+    const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.'; };
+    constexpr std::string_view kName = "invar";
+    for (std::size_t at = script.find(kName); at != script.npos; at = script.find(kName, at)) {
+        const std::size_t end = at + kName.size();
+        const bool whole = (at == 0 || !is_word(script[at - 1])) && (end == script.size() || !is_word(script[end]));
+        if (whole) script.replace(at, kName.size(), program_name());
+        at += whole ? program_name().size() : kName.size();
+    }
+    return script;
+}
+
 void print_script(const CLI::App& app, const std::string& shell) {
     const std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
     if (shell == "bash")
-        print(bash_script(commands, find_words()));
+        print(by_own_name(bash_script(commands, find_words())));
     else if (shell == "zsh")
-        print(zsh_script(commands, find_words()));
+        print(by_own_name(zsh_script(commands, find_words())));
     else if (shell == "fish")
-        print(fish_script(commands, find_words()));
+        print(by_own_name(fish_script(commands, find_words())));
     else
         fail<UsageError>("no completion for the shell '{}'; there are bash, zsh and fish", shell.substr(0, 80));
 }

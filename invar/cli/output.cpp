@@ -9,6 +9,7 @@
 #include <random>
 #include <system_error>
 
+#include "invar/core/shell.h"
 #include "invar/core/printable.h"
 
 namespace invar {
@@ -72,7 +73,7 @@ void say(std::string_view line) {
 }
 
 void warn(std::string_view line) {
-    (void)write_all(STDERR_FILENO, fmt::format("invar: {}\n", printable(line)));
+    (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", program_name(), printable(line)));
 }
 
 void print_between(std::string_view before, std::string_view text, std::string_view after) {

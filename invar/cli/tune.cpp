@@ -83,7 +83,7 @@ int validate_tuned(const Config& given, const TuneArguments& a, const Precision&
     if (!tuning.modules.empty()) overrides.push_back("trainer.precision_overrides=" + tuning.overrides());
     if (!a.leave_unvalidated) return run_validation(options, a.config(), overrides, a.json);
     if (a.json) return 0;
-    std::string command = "invar validate" + (a.config().empty() ? "" : " " + shell_word(a.config()));
+    std::string command = program_name() + " validate" + (a.config().empty() ? "" : " " + shell_word(a.config()));
     for (const std::string& word : overrides) command += " " + shell_word(word);
     say(fmt::format("to validate it: {} --candidates {}", command, candidate.name()));
     return 0;

@@ -11,6 +11,7 @@
 
 #include "invar/amp/precision.h"
 #include "invar/config/part.h"
+#include "invar/config/plugin.h"
 #include "invar/config/types.h"
 
 namespace invar {
@@ -116,6 +117,7 @@ struct Config {
     std::string output_dir = "runs";
     std::int64_t seed = 0;
     std::string init_from;
+    std::vector<std::string> plugins = loaded_plugins();  // which are loaded as soon as a file or a word names them
     TrainerConfig trainer;
     ScalerConfig scaler;
     Part task{"task", "classification"};

@@ -2,12 +2,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <ranges>
 #include <set>
 
 #include "invar/config/table.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/core/suggest.h"
 
 namespace invar {
@@ -114,7 +116,7 @@ Target find_bare(const std::string& key, const std::string& origin) {
         if (found != leaves.end()) meant = config_fields()[static_cast<std::size_t>(found - leaves.begin())].key;
     }
     if (meant.empty())
-        fail<UsageError>("{}: unknown key '{}'; invar train --print-config shows every key", origin, key);
+        fail<UsageError>("{}: unknown key '{}'; {} train --print-config shows every key", origin, key, program_name());
     fail<UsageError>("{}: unknown key '{}' (did you mean '{}'?)", origin, key, meant);
 }
 
@@ -166,8 +168,36 @@ class Flattener {
 
 }  // namespace
 
+namespace {
+
+// A relative path is taken from the file that names it, or from where the program was started.
+std::string plugin_file(const std::string& name, const std::string& origin) {
+    const std::filesystem::path beside = std::filesystem::path(origin).parent_path() / name;
+    std::error_code error;
+    return std::filesystem::exists(beside, error) ? beside.string() : name;
+}
+
+// The plug-ins that a file or a word names, before its other keys are looked up: they may be theirs.
+void load_named_plugins(const YamlNode& root, const std::string& prefix, const std::string& origin) {
+    const YamlNode* list = prefix == "plugins" ? &root : nullptr;
+    if (prefix.empty() && root.kind == YamlNode::Kind::map)
+        for (std::size_t i = 0; i < root.keys.size(); ++i)
+            if (root.keys[i] == "plugins") list = &root.items[i];
+    if (list == nullptr) return;
+    const auto load = [&](const YamlNode& item) {
+        if (item.kind == YamlNode::Kind::scalar)
+            load_plugin(plugin_file(item.text, origin),
+                        prefix.empty() ? fmt::format("{}:{}", origin, item.line) : origin);
+    };
+    load(*list);
+    for (const YamlNode& item : list->items) load(item);
+}
+
+}  // namespace
+
 std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, const std::string& group,
                              const std::string& origin) {
+    load_named_plugins(root, prefix, origin);
     Flattener flattener(group, origin, prefix.empty());
     flattener.walk(root, prefix);
     return flattener.take();
@@ -183,6 +213,7 @@ void apply(const std::vector<Setting>& settings, Config& config, Origins& origin
                           "{}: '~{}' takes back nothing: no file and no word before it sets {}; leave it out",
                           setting.origin, setting.key, setting.key);
         if (!chooses(setting)) field_in(config, setting).set(config, setting);
+        if (setting.key == "plugins") config.plugins = loaded_plugins();  // they were loaded when they were read
         if (!null)
             origins[setting.key] = setting.origin;
         else if (whole)

@@ -162,6 +162,17 @@ void read_value(const Setting& setting, const Rule& rule, std::vector<std::int64
     out = std::move(values);
 }
 
+void read_value(const Setting& setting, const Rule& rule, std::vector<std::string>& out) {
+    std::vector<std::string> values;
+    if (setting.value.kind == YamlNode::Kind::list) {
+        if (setting.value.items.size() > kMaxItems) refuse(setting, fmt::format("at most {} texts", kMaxItems), rule);
+        for (const YamlNode& item : setting.value.items) values.push_back(text_from(setting, rule, item));
+    } else {
+        values.push_back(text_from(setting, rule, setting.value));
+    }
+    out = std::move(values);
+}
+
 void read_value(const Setting& setting, const Rule& rule, std::array<double, 2>& out) {
     const std::string type = "two numbers such as [0.9, 0.999]";
     if (setting.value.kind != YamlNode::Kind::list || setting.value.items.size() != 2) refuse(setting, type, rule);
@@ -236,6 +247,11 @@ std::string print_value(const std::string& value) {
 }
 std::string print_value(const std::vector<std::int64_t>& value) {
     return fmt::format("[{}]", fmt::join(value, ", "));
+}
+std::string print_value(const std::vector<std::string>& value) {
+    std::vector<std::string> quoted;
+    for (const std::string& text : value) quoted.push_back(quote_yaml(text));
+    return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 std::string print_value(const std::array<double, 2>& value) {
     return fmt::format("[{}, {}]", value[0], value[1]);

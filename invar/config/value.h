@@ -46,6 +46,7 @@ void read_value(const Setting& setting, const Rule& rule, std::int64_t& out);
 void read_value(const Setting& setting, const Rule& rule, double& out);
 void read_value(const Setting& setting, const Rule& rule, std::string& out);
 void read_value(const Setting& setting, const Rule& rule, std::vector<std::int64_t>& out);
+void read_value(const Setting& setting, const Rule& rule, std::vector<std::string>& out);
 void read_value(const Setting& setting, const Rule& rule, std::array<double, 2>& out);
 void read_value(const Setting& setting, const Rule& rule, BatchCount& out);
 void read_value(const Setting& setting, const Rule& rule, PrecisionOverrides& out);  // one entry
@@ -56,6 +57,7 @@ std::string print_value(std::int64_t value);
 std::string print_value(double value);
 std::string print_value(const std::string& value);
 std::string print_value(const std::vector<std::int64_t>& value);
+std::string print_value(const std::vector<std::string>& value);
 std::string print_value(const std::array<double, 2>& value);
 std::string print_value(const BatchCount& value);
 std::string print_value(const PrecisionOverrides& value);
@@ -75,6 +77,9 @@ inline std::string type_name(const std::string&) {
 }
 inline std::string type_name(const std::vector<std::int64_t>&) {
     return "list of integers";
+}
+inline std::string type_name(const std::vector<std::string>&) {
+    return "list of texts";
 }
 inline std::string type_name(const std::array<double, 2>&) {
     return "two numbers";

@@ -1,6 +1,25 @@
 #include "invar/core/shell.h"
 
+#include <utility>
+
 namespace invar {
+
+namespace {
+
+std::string& name_of_program() {
+    static std::string name = "invar";
+    return name;
+}
+
+}  // namespace
+
+const std::string& program_name() {
+    return name_of_program();
+}
+
+void set_program_name(std::string name) {
+    name_of_program() = std::move(name);
+}
 
 std::string shell_word(std::string_view word) {
     constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";

@@ -14,6 +14,7 @@
 #include "invar/config/value.h"
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
+#include "invar/core/version.h"
 #include "invar/io/file.h"
 #include "invar/io/jsonl.h"
 #include "invar/tasks/registry.h"

@@ -112,8 +112,19 @@ INSTANTIATE_TEST_SUITE_P(Docs, Configurations, ::testing::ValuesIn(blocks_in("ya
 TEST(DocsBlocks, NameTheLanguageOfEachBlock) {
     const std::set<std::string> known = {"cpp", "sh", "yaml", "text"};
     for (const Block& block : all_blocks(INVAR_SOURCE_DIR))
-        EXPECT_TRUE(known.contains(block.language))
+        EXPECT_TRUE(known.contains(block.language) || !block.part_of.empty())
             << block.file << ":" << block.line - 1 << ": '" << block.language << "' is none of cpp, sh, yaml, text";
+}
+
+TEST(DocumentFiles, AreQuotedAsTheyAre) {
+    int quoted = 0;
+    for (const Block& block : all_blocks(INVAR_SOURCE_DIR)) {
+        if (block.part_of.empty()) continue;
+        ++quoted;
+        const std::string file = cli::slurp(fs::path(INVAR_SOURCE_DIR) / block.part_of);
+        EXPECT_TRUE(cli::has(file, block.text())) << block.file << ":" << block.line << " is not in " << block.part_of;
+    }
+    EXPECT_GE(quoted, 6);
 }
 
 }  // namespace

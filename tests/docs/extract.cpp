@@ -43,6 +43,7 @@ void extract(const fs::path& root, const std::string& suffix, const fs::path& ou
     std::string includes, body;
     for (const Block& block : invar::docs::all_blocks(root)) {
         if (block.language != "cpp") continue;
+        if (!block.part_of.empty()) continue;
         if (block.frame.empty())
             throw std::runtime_error(
                 block.file + ":" + std::to_string(block.line - 1) +

@@ -84,7 +84,7 @@ TEST_F(Installed, DocumentsComeWithTheLicenceAndTheirLinksHold) {
     const std::vector<fs::path> files = documents(root);
     EXPECT_GT(files.size(), 10u);
     for (const fs::path& file : files)
-        for (std::string link : matches(cli::slurp(file), std::regex("\\]\\(([^)]+)\\)"), 1)) {
+        for (std::string link : matches(cli::slurp(file), std::regex("\\]\\(([^) ]+)\\)"), 1)) {
             if (link.find("://") != link.npos || link.starts_with("#")) continue;
             link.erase(std::min(link.find('#'), link.size()));
             EXPECT_TRUE(fs::exists(file.parent_path() / link)) << file << " links to " << link;

@@ -23,10 +23,12 @@ void read_comment(std::string_view line, Block& block, const std::string& where)
         block.frame = value;
     else if (key == "after")
         block.after.push_back(value);
+    else if (key == "file")
+        block.part_of = value;
     else if (key == "skip")
         block.skip = value;
     else
-        throw std::runtime_error(where + ": frame, after or skip, not '" + std::string(inside) + "'");
+        throw std::runtime_error(where + ": frame, after, file or skip, not '" + std::string(inside) + "'");
     if (value.empty()) throw std::runtime_error(where + ": '" + std::string(key) + "' says nothing");
 }
 

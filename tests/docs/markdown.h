@@ -17,6 +17,7 @@ struct Block {
     // From <!-- test: KEY VALUE --> above the fence:
     std::string frame;               // of a cpp block: the file of tests/docs/frames that it is compiled in
     std::vector<std::string> after;  // of an sh block: commands that come first
+    std::string part_of;             // a file of this tree that holds the block as it is, and is tested itself
     std::string skip;                // why it is not run
 
     std::string text() const;

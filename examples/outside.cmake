@@ -1,4 +1,5 @@
-# Installs the build into a folder of its own, builds the consumer against it, runs it and the installed program.
+# A project outside this tree: installs the build into a folder of its own, builds the project against it, and runs its test.sh with the
+# folders of both and one to work in.
 file(REMOVE_RECURSE ${WORK})
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -9,5 +10,4 @@ endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -G Ninja -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
-run(${WORK}/build/consumer)
-run(${WORK}/prefix/bin/invar train synthetic --print-config)
+run(bash ${SOURCE}/test.sh ${WORK}/prefix ${WORK}/build ${WORK}/work)

@@ -1,0 +1,2 @@
+#include "invar/program.h"
+int main(int argc, char** argv) { return invar::program(argc, argv); }

@@ -1,0 +1,2 @@
+#include "invar/plugin.h"
+INVAR_PLUGIN {}

@@ -1,0 +1,219 @@
+// The whole program: parses the command line, runs one command, and turns errors into one line and an exit code, the
+// same for every command (docs/RUNS.md has the table): 1 is the bad news that it was asked for, or a training run that
+// failed; 2 is trouble with what was asked, as diff has it.
+#include "invar/program.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <new>
+#include <sstream>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/output.h"
+#include "invar/cli/signals.h"
+#include "invar/config/help.h"
+#include "invar/config/part.h"
+#include "invar/config/plugin.h"
+#include "invar/core/error.h"
+#include "invar/core/shell.h"
+#include "invar/core/suggest.h"
+#include "invar/core/version.h"
+#include "invar/kernels/threads.h"
+
+namespace invar {
+namespace {
+
+// Positional arguments are shown as the command describes them, not as the parser's one list of words.
+class HelpPages : public CLI::Formatter {
+  public:
+    HelpPages() { column_width(38); }
+    std::string make_option_usage(const CLI::Option* option) const override {
+        return option->get_option_text().empty() ? Formatter::make_option_usage(option) : option->get_option_text();
+    }
+    std::string make_option(const CLI::Option* option, bool is_positional) const override {
+        if (!is_positional || option->get_option_text().empty()) return Formatter::make_option(option, is_positional);
+        return fmt::format("  {}\n      {}\n", option->get_option_text(), option->get_description());
+    }
+    // Commands that take a configuration show what it can choose.
+    std::string make_footer(const CLI::App* app) const override {
+        const std::string footer = Formatter::make_footer(app);
+        return takes_config(*app) ? parts_help() + "\n" + footer : footer;
+    }
+};
+
+std::vector<std::string> command_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+    return names;
+}
+
+// The first word is the command; a wrong one deserves more than "was not expected".
+void check_command(const CLI::App& app, int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word.starts_with("-")) continue;
+        const std::vector<std::string> names = command_names(app);
+        check<UsageError>(std::find(names.begin(), names.end(), word) != names.end(),
+                          "unknown command '{}'{}; there are {}", word.substr(0, 80), did_you_mean(word, names),
+                          fmt::join(names, ", "));
+        return;
+    }
+}
+
+// What the parser found wrong with an option, in words of our own.
+std::string fault_of(const CLI::App& command, const CLI::ParseError& error) {
+    const std::string text = error.what();
+    for (const CLI::Option* option : command.get_options()) {
+        if (text.find(option->get_name()) == text.npos) continue;
+        if (error.get_name() == "RequiredError")
+            return fmt::format("{} is missing ({})", option->get_name(), option->get_option_text());
+        if (error.get_name() == "ArgumentMismatch") return option->get_name() + " needs a value";
+        return fmt::format("{} {}: it does not take such a value", option->get_name(),
+                           fmt::join(option->results(), " "));
+    }
+    return "this command line cannot be understood";
+}
+
+// What the parser found wrong, with the nearest option where one was not known.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+    const CLI::App* where = &app;
+    for (const CLI::App* command : app.get_subcommands()) where = command;
+    const std::string help =
+        where == &app ? program_name() + " --help" : fmt::format("{} {} --help", program_name(), where->get_name());
+    for (const std::string& word : where->remaining()) {
+        if (!word.starts_with("-")) return fmt::format("'{}' was not expected; see {}", word.substr(0, 80), help);
+        std::vector<std::string> known;
+        for (const CLI::Option* option : where->get_options())
+            for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+        const std::string flag = word.substr(0, word.find('='));
+        return fmt::format("unknown option '{}'{}; see {}", flag.substr(0, 80), did_you_mean(flag, known), help);
+    }
+    return fmt::format("{}; see {}", fault_of(*where, error), help);
+}
+
+constexpr int kTrouble = 2;
+
+// The command that was asked for; "" where there is none.
+std::string command_of(const CLI::App& app) {
+    const std::vector<CLI::App*> chosen = app.get_subcommands();
+    return chosen.empty() ? "" : chosen.front()->get_name();
+}
+
+int report(int code, std::string message) {
+    message.erase(message.find_last_not_of('\n') + 1);
+    warn("error: " + message);
+    return code;
+}
+
+// What a command printed may be all there is of its result; then losing it is an error. Runs and validations keep
+// theirs in files, and a reader who closed the pipe had enough.
+int after_output(const CLI::App& app, int code, bool help) {
+    const std::string command = command_of(app);
+    const bool ran = command == "train" && app.get_subcommand(command)->count("--print-config") == 0;
+    if (output_error() == 0 || output_error() == EPIPE || (!help && (ran || command == "validate"))) return code;
+    return report(kTrouble, "cannot write to standard output: " + output_error_text());
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("Trains neural networks in mixed precision, and proves that the result can be trusted.",
+                 program_name());
+    app.formatter(std::make_shared<HelpPages>());
+    app.get_formatter()->label("Positionals", "Arguments");
+    app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+    app.set_version_flag("--version", "invar " INVAR_VERSION, "Print the version and leave");
+    app.set_help_flag("-h,--help", "Print this help and leave");
+    app.require_subcommand(0, 1);
+    app.footer(
+        example({"invar train synthetic --mixed_precision bf16"}) +
+        fmt::format("\n\n`{} COMMAND --help`", program_name()) +
+        " tells about one command. Exit codes: 0 good; 1 FAIL, NaN found, or a run that "
+        "failed;\n2 trouble with what was asked, a missing file say; 3 MARGINAL; 4 INVALID; 128 + the signal that "
+        "interrupted it.");
+    app.add_option("--plugin", "A shared library that registers models, data sets or tasks; may be given several times")
+        ->type_name("FILE");
+    int exit_code = 0;
+    bool help = false;
+    for (const auto add : {add_train, add_validate, add_compare, add_inspect, add_diagnose, add_tune, add_eval,
+                           add_init, add_bench, add_formats, add_ops, add_completion})
+        add(app, exit_code);
+    for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
+    // A command that is stopped by an error is in trouble, unless it has said before what that would mean.
+    const auto stopped = [&] { return exit_code != 0 ? exit_code : kTrouble; };
+    try {
+        check_command(app, argc, argv);
+        app.parse(argc, argv);
+        if (app.get_subcommands().empty()) print(app.help());
+    } catch (const CLI::Success& success) {  // --help and --version
+        std::ostringstream text;
+        exit_code = app.exit(success, text, text);
+        help = true;
+        print(text.str());
+    } catch (const CLI::ParseError& error) {
+        return report(kTrouble, explain(app, error));
+    } catch (const UsageError& error) {
+        return report(kTrouble, error.what());
+    } catch (const std::bad_alloc&) {
+        return report(stopped(), fmt::format("out of memory: the system has no more for `{} {}`; end other "
+                                             "programs, or ask less of it",
+                                             program_name(), command_of(app)));
+    } catch (const std::filesystem::filesystem_error& error) {
+        return report(stopped(), fmt::format("cannot use {}: {}; check the path and its permissions",
+                                             error.path1().string(), error.code().message()));
+    } catch (const Error& error) {
+        return report(stopped(), error.what());
+    } catch (const std::exception& error) {
+        return report(stopped(),
+                      fmt::format("a failure that nobody thought of, which is a fault of Invar's: {}", error.what()));
+    }
+    return after_output(app, exit_code, help);
+}
+
+// Plug-ins come first, wherever they stand, so that help and completion know their parts. Returns the other words.
+std::vector<char*> load_plugins(int argc, char** argv) {
+    constexpr std::string_view kFlag = "--plugin";
+    std::vector<char*> others;
+    for (int i = 0; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        if (i > 0 && word == "--") {
+            others.insert(others.end(), argv + i, argv + argc);
+            break;
+        }
+        if (i > 0 && word == kFlag) {
+            check<UsageError>(i + 1 < argc, "--plugin needs a file");
+            load_plugin(argv[++i], "command line");
+        } else if (i > 0 && word.starts_with(kFlag) && word.substr(kFlag.size()).starts_with('=')) {
+            load_plugin(std::string(word.substr(kFlag.size() + 1)), "command line");
+        } else {
+            others.push_back(argv[i]);
+        }
+    }
+    return others;
+}
+
+int start(int argc, char** argv) {
+    std::vector<char*> words;
+    try {
+        check_registered();
+        words = load_plugins(argc, argv);
+    } catch (const UsageError& error) {
+        return report(kTrouble, error.what());
+    }
+    return run(int(words.size()), words.data());
+}
+
+}  // namespace
+
+int program(int argc, char** argv) {
+    spin_briefly(argv);
+    occupy_standard_descriptors();
+    let_writes_fail();
+    take_signals_aside();
+    if (argc > 0 && argv[0][0] != '\0') set_program_name(std::filesystem::path(argv[0]).filename().string());
+    return start(argc, argv);
+}
+
+}  // namespace invar
