@@ -19,6 +19,7 @@
 #include "invar/report/diagnosis.h"
 #include "invar/report/text.h"
 #include "invar/train/run_folder.h"
+#include "invar/train/summary.h"
 
 namespace invar {
 
@@ -39,8 +40,8 @@ void print_finding(const Finding& f) {
     say(fmt::format("in FP32: this operation is {}, the whole step is {}", f.op_finite ? "finite" : "not finite",
                     f.step_finite ? "finite" : "not finite"));
     say(fmt::format("to blame: {}; {}", paint(Colour::bold, name_of(f.blame)), f.explanation));
-    if (!f.remedy.empty())
-        say(fmt::format("remedy: {}{}", paint(Colour::green, shell_word(f.remedy)),
+    if (f.remedy)
+        say(fmt::format("remedy: {}{}", paint(Colour::green, shell_word(f.remedy.str())),
                         f.verified ? "   (replayed with it, the step is finite)" : ""));
 }
 
@@ -79,7 +80,7 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     if (d.finding) print_finding(d.finding);
     for (const Concern& c : d.concerns) {
         say(paint(Colour::yellow, c.text));
-        if (!c.remedy.empty()) say(fmt::format("remedy: {}", paint(Colour::green, shell_word(c.remedy))));
+        if (c.remedy) say(fmt::format("remedy: {}", paint(Colour::green, shell_word(c.remedy.str()))));
     }
     if (d.healthy()) say(paint(Colour::green, healthy_sentence(d)));
 }
@@ -116,17 +117,13 @@ Diagnosis watch(const DiagnoseArguments& a, Config& config, int steps, const Che
     return diagnose(setup, options);
 }
 
-// Why the run says it stopped; "" where it does not say.
+// Why the run says it stopped; "" where it does not say. A folder of an earlier version has only the whole message,
+// which also names this command.
 std::string reason_of(const fs::path& run) {
-    std::error_code ignored;
-    const fs::path file = run / "summary.json";
-    if (!fs::is_regular_file(file, ignored)) return "";
-    const nlohmann::json summary = nlohmann::json::parse(read_file(file), nullptr, false);
-    if (!summary.is_object() || !summary.contains("failure") || !summary["failure"].is_string()) return "";
-    std::string text = summary["failure"];
-    if (const std::size_t at = text.find("; more: invar diagnose"); at != text.npos)  // that is us
-        text.erase(at, std::min(text.find(')', at), text.size()) - at);
-    return text;
+    const nlohmann::json summary = read_summary(RunFolder::summary_of(run));
+    for (const char* key : {"failure_reason", "failure"})
+        if (summary.is_object() && summary.contains(key) && summary[key].is_string()) return summary[key];
+    return "";
 }
 
 int replay_run(const DiagnoseArguments& a, const fs::path& run) {

@@ -22,7 +22,7 @@ void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress&
     draw(progress.step, setup.total_steps);
 }
 
-void ProgressLine::ticked(const Progress& progress, std::int64_t total_steps) {
+void ProgressLine::step_launched(const Progress& progress, std::int64_t total_steps) {
     const Clock::time_point now = Clock::now();
     const double taken = std::chrono::duration<double>(now - before_).count();
     before_ = now;
@@ -65,7 +65,7 @@ void ProgressLine::lasting(std::string_view line) {
                      output_error_text()));
 }
 
-void ProgressLine::stepped(const StepMetrics& m) {
+void ProgressLine::step_logged(const StepMetrics& m) {
     last_ = m;
     if (on_terminal()) return;
     std::string line = fmt::format("step {}/{}  epoch {}  loss {}  lr {:.4g}  grad norm {:.4g}", m.step, m.total_steps,

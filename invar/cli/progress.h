@@ -17,8 +17,8 @@ class ProgressLine : public Observer {
     explicit ProgressLine(std::string label = "", bool quiet = false) : label_(std::move(label)), quiet_(quiet) {}
 
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override;
-    void ticked(const Progress& progress, std::int64_t total_steps) override;
-    void stepped(const StepMetrics& metrics) override;
+    void step_launched(const Progress& progress, std::int64_t total_steps) override;
+    void step_logged(const StepMetrics& metrics) override;
     void validated(const ValidationMetrics& metrics) override;
     void noted(const std::string& note) override;
     void alerted(const Alert& alert) override;

@@ -89,7 +89,7 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     }
     for (const Recovery& r : summary.recoveries)
         table.row({"recovery", fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason,
-                                           r.back_to, r.way_on())});
+                                           r.back_to, r.continues_in())});
     const bool trained = summary.steps > 0;
     if (trained) table.row({"train loss", loss_text(summary.train_loss)});
     if (summary.status == "finished")
@@ -158,7 +158,7 @@ int train(TrainArguments& arguments, int& exit_code) {
     }
     trainer.set_diagnosis(explain);
     TrainLine progress(quiet, exit_code);
-    const RunSummary summary = trainer.run(progress);
+    const RunSummary summary = trainer.fit(progress);
     progress.finish();
     const bool finished = summary.status == "finished";
     const std::string folder = summary.folder.lexically_normal().string();

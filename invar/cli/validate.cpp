@@ -41,11 +41,11 @@ class RunsInTurn : public Observer {
         line_.emplace(setup.precision.name(), quiet_);
         line_->started(setup, folder, progress);
     }
-    void ticked(const Progress& progress, std::int64_t total) override { line_->ticked(progress, total); }
-    void stepped(const StepMetrics& m) override {
+    void step_launched(const Progress& progress, std::int64_t total) override { line_->step_launched(progress, total); }
+    void step_logged(const StepMetrics& m) override {
         const bool due =
             m.step == 1 || m.step == m.total_steps || m.skipped_now || (every_ > 0 && m.step % every_ == 0);
-        if (due || on_terminal()) line_->stepped(m);  // more is logged than need be read
+        if (due || on_terminal()) line_->step_logged(m);  // more is logged than need be read
     }
     void validated(const ValidationMetrics& metrics) override { line_->validated(metrics); }
     void noted(const std::string& note) override { line_->noted(note); }

@@ -68,7 +68,7 @@ void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages
         Concern concern;
         concern.kind = Concern::Kind::spike;
         concern.step = seen_ + 1;
-        concern.remedy = "trainer.gradient_clip_val=1";
+        concern.remedy = Remedy::of_gradient_clip(1);
         concern.in_data = jump(batch, batch_) > kLayerJump;
         const LayerPassages* found = nullptr;
         for (std::size_t i = 0; i < layers.size() && found == nullptr; ++i)
@@ -121,8 +121,7 @@ void add_range_concerns(Diagnosis& d) {
                              over ? "overflows" : "vanishes", name_of(d.format));
         if (direction == Direction::backward && d.scaled)
             c.text += fmt::format(" at the best loss scale, 2^{}", judged_scale(d, direction));
-        if (!module.empty() && module != "loss")
-            c.remedy = fmt::format("trainer.precision_overrides={{{}: 32-true}}", module);
+        if (!module.empty() && module != "loss") c.remedy = Remedy::of_overrides({{module, kFullPrecision.name()}});
         d.concerns.push_back(std::move(c));
     };
     const auto look = [&](const LayerPassages& layer, Direction direction, Concern::Kind kind) {
@@ -160,7 +159,7 @@ void add_update_concern(Diagnosis& d, const Precision& candidate) {
         "to what they were; worst is {}, {:.0f}%",
         100.0 * double(lost) / double(updates), candidate.name(), name_of(d.format), worst->parameter,
         100 * worst->share());
-    c.remedy = fmt::format("trainer.precision={}", candidate.compute_dtype() == Dtype::f16 ? "16-mixed" : "bf16-mixed");
+    c.remedy = Remedy::of_precision(candidate.compute_dtype() == Dtype::f16 ? "16-mixed" : "bf16-mixed");
     d.concerns.push_back(std::move(c));
 }
 

@@ -47,7 +47,7 @@ struct Concern {
     int step = 0;          // 1 is the first
     bool in_data = false;  // a spike that came with the batch
     std::string text;
-    std::string remedy;
+    Remedy remedy = {};
 };
 
 std::string_view name_of(Concern::Kind kind);

@@ -31,7 +31,7 @@ class Search {
     void blame_scale();
     void blame_precision();
     void blame_model(const std::string& fp32_fails_at);
-    void set_remedy(const std::string& text, bool verified) { f_.remedy = text, f_.verified = verified; }
+    void set_remedy(Remedy remedy, bool verified) { f_.remedy = std::move(remedy), f_.verified = verified; }
     double lower_rate() const { return setup_.optimizer->groups()[0].lr / 10; }
 
     Setup& setup_;
@@ -124,7 +124,7 @@ Finding Search::run() {
         f_.explanation = fmt::format(
             "{} was not finite before this step: an earlier one spoilt it; resume from a checkpoint before that",
             weight);
-        set_remedy(fmt::format("optimizer.lr={:g}", lower_rate()), false);
+        set_remedy(Remedy::of_learning_rate(lower_rate()), false);
     } else if (scale_ > 1 && finite_in(setup_.precision, 1.0)) {
         blame_scale();
     } else if (f_.step_finite) {
@@ -150,7 +150,7 @@ void Search::blame_scale() {
         "{}; "
         "a dynamic scaler finds this by itself and loses a step each time",
         good, scale_, name_of(f_.dtype));
-    set_remedy(fmt::format("scaler.init_scale={:.17g}", std::exp2(std::max(0, good - 1))), true);
+    set_remedy(Remedy::of_init_scale(std::exp2(std::max(0, good - 1))), true);
 }
 
 bool Search::finite_with_module_in_fp32(const std::vector<std::string>& paths) {
@@ -162,11 +162,10 @@ bool Search::finite_with_module_in_fp32(const std::vector<std::string>& paths) {
                 module->set_precision(kFullPrecision);
             }
     const bool finite = changed.size() == paths.size() && finite_in(setup_.precision, scale_);
-    std::string text;
+    PrecisionOverrides overrides;
     for (const auto& [path, module] : setup_.model->modules())
-        if (module->precision())
-            text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", path, module->precision()->name());
-    if (finite) set_remedy("trainer.precision_overrides={" + text + "}", true);
+        if (module->precision()) overrides.emplace_back(path, module->precision()->name());
+    if (finite) set_remedy(Remedy::of_overrides(std::move(overrides)), true);
     for (const auto& [module, before] : changed) module->set_precision(before);
     return finite;
 }
@@ -193,9 +192,9 @@ void Search::blame_precision() {
     for (const char* name : {"bf16-mixed", "32-true"}) {
         const Precision precision = Precision::parse(name);
         if (precision.name() == setup_.precision.name() || !finite_in(precision, 1.0)) continue;
-        return set_remedy(fmt::format("trainer.precision={}", name), true);
+        return set_remedy(Remedy::of_precision(name), true);
     }
-    set_remedy("trainer.precision=32-true", false);
+    set_remedy(Remedy::of_precision("32-true"), false);
 }
 
 void Search::blame_model(const std::string& fp32_fails_at) {
@@ -207,7 +206,7 @@ void Search::blame_model(const std::string& fp32_fails_at) {
         "; either the weights have grown beyond reason, where a lower rate helps from an earlier checkpoint, or the "
         "model "
         "computes what no float can hold";
-    set_remedy(fmt::format("optimizer.lr={:g}", lower_rate()), false);
+    set_remedy(Remedy::of_learning_rate(lower_rate()), false);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ JsonLine Finding::json() const {
     line.add("inputs", given).add("result", range_line(result)).add("scale", scale);
     line.add("op_finite_in_fp32", op_finite).add("op_largest_in_fp32", op_largest);
     line.add("step_finite_in_fp32", step_finite).add("blame", name_of(blame)).add("explanation", explanation);
-    return line.add("remedy", remedy).add("verified", verified);
+    return line.add("remedy", remedy.str()).add("verified", verified);
 }
 
 std::string Finding::text() const {
@@ -71,8 +71,8 @@ std::string Finding::text() const {
     for (const Range& range : inputs) lines += fmt::format("  {}\n", range.str());
     lines += fmt::format("  {}\n", result.str());
     lines += fmt::format("to blame: {}; {}\n", name_of(blame), explanation);
-    if (!remedy.empty())
-        lines += fmt::format("remedy: {}{}\n", remedy, verified ? " (replayed with it, the step is finite)" : "");
+    if (remedy)
+        lines += fmt::format("remedy: {}{}\n", remedy.str(), verified ? " (replayed with it, the step is finite)" : "");
     return lines;
 }
 

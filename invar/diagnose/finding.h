@@ -7,6 +7,7 @@
 
 #include "invar/diagnose/replay.h"
 #include "invar/io/jsonl.h"
+#include "invar/train/remedy.h"
 
 namespace invar {
 
@@ -51,7 +52,7 @@ struct Finding {
 
     Blame blame = Blame::model;
     std::string explanation;  // sentences
-    std::string remedy;       // key=value words for the command line
+    Remedy remedy;            // what should mend it
     bool verified = false;    // the step was replayed with the remedy and was finite
 
     // "linear in fc1, forward"

@@ -6,17 +6,18 @@
 
 namespace invar {
 
-Finding record_failure(Setup& setup, const Trainer::FailedStep& step) {
-    save_failure(failure_folder(step.run), setup, step.group, step.progress, step.rng, step.scale,
+Finding record_failure(Setup& setup, const FailedStep& step) {
+    save_failure(failure_folder(step.run), setup, step.group, step.progress(), step.rng(), step.scale(),
                  to_yaml(step.config));
-    return find_first_bad(setup, step.group, step.rng, step.scale);
+    return find_first_bad(setup, step.group, step.rng(), step.scale());
 }
 
-Trainer::Explanation explain(Setup& setup, const Trainer::FailedStep& step) {
+Explanation explain(Setup& setup, const FailedStep& step) {
     const Finding finding = record_failure(setup, step);
-    const std::string more = "more: invar diagnose " + shell_word(step.run.string());
-    if (!finding) return {more, "", ""};
-    return {one_line(finding) + "; " + more, finding.remedy, finding.verified ? finding.remedy : ""};
+    Explanation why;
+    why.command = program_name() + " diagnose " + shell_word(step.run.string());
+    if (finding) why.cause = one_line(finding), why.remedy = finding.remedy, why.verified = finding.verified;
+    return why;
 }
 
 std::string one_line(const Finding& f) {

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "invar/diagnose/failure.h"
-#include "invar/train/trainer.h"
+#include "invar/train/recovery_policy.h"
 
 namespace invar {
 
 // Saves the step, then finds its first bad operation. Leaves the setup as it was but for gradients.
-Finding record_failure(Setup& setup, const Trainer::FailedStep& step);
+Finding record_failure(Setup& setup, const FailedStep& step);
 // The same as a trainer wants it: Trainer::set_diagnosis(explain).
-Trainer::Explanation explain(Setup& setup, const Trainer::FailedStep& step);
+Explanation explain(Setup& setup, const FailedStep& step);
 
 // For an error message or a log: "linear in fc1, forward, gave Inf in f16; the precision is to blame".
 std::string one_line(const Finding& finding);

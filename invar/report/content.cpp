@@ -176,8 +176,8 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
     items.push_back({std::isnan(epochs) && ran ? State::unknown : state(ran && epochs >= kFullEpochs),
                      "Test on full training run (10+ epochs)",
                      std::isnan(epochs) ? "not measured" : "these runs have " + epochs_text(epochs)});
-    items.push_back({State::open, "Get team approval", "for people to give"});
-    items.push_back({State::open, "Monitor production metrics closely", "after this report"});
+    items.push_back({State::todo, "Get team approval", "for people to give"});
+    items.push_back({State::todo, "Monitor production metrics closely", "after this report"});
     return items;
 }
 

@@ -16,9 +16,9 @@ struct ResultRow {
 std::vector<ResultRow> result_rows(const Comparison& comparison, const Arm& arm);
 
 struct CheckItem {
-    enum class State { done, open, unknown } state = State::open;
+    enum class State { done, open, unknown, todo } state = State::open;
     std::string what;
-    std::string measured;  // what decided it
+    std::string measured;  // what decided it; of what is left to people, when it is to be done
 };
 std::vector<CheckItem> checklist(const Comparison& comparison, const Arm& arm, const ReportContext& context);
 

@@ -105,7 +105,7 @@ std::string findings(const Diagnosis& d) {
     for (const Concern& concern : d.concerns)
         text += fmt::format("<p class=\"verdict\"><span class=\"badge marginal\">{}</span> {}{}</p>\n",
                             name_of(concern.kind), e(concern.text),
-                            concern.remedy.empty() ? "" : fmt::format("; <code>{}</code>", e(concern.remedy)));
+                            concern.remedy ? fmt::format("; <code>{}</code>", e(concern.remedy.str())) : "");
     return text;
 }
 
@@ -172,7 +172,7 @@ std::string json_diagnosis(const Diagnosis& d) {
                             {"step", c.step},
                             {"in_data", c.in_data},
                             {"text", c.text},
-                            {"remedy", c.remedy}});
+                            {"remedy", c.remedy.str()}});
     nlohmann::json all = {{"format", name_of(d.format)},
                           {"candidate", d.candidate},
                           {"steps", d.steps},

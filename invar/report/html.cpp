@@ -168,14 +168,13 @@ std::string intervals(const Comparison& c) {
 std::string checklist_html(const Comparison& c, const Arm& arm, const ReportContext& context) {
     std::string text = "<ul class=\"checklist\">\n";
     for (const CheckItem& item : checklist(c, arm, context)) {
-        constexpr const char* kStates[] = {"done", "open", "unknown"};
-        constexpr const char* kMarks[] = {"✓", "✗", "?"};
+        constexpr const char* kStates[] = {"done", "open", "unknown", "todo"};
+        constexpr const char* kLabels[] = {"done", "open", "unknown", "to do"};
+        constexpr const char* kMarks[] = {"✓", "✗", "?", ""};
         const int state = static_cast<int>(item.state);
-        const bool people = item.measured.starts_with("for people") || item.measured.starts_with("after this");
         text += fmt::format(
             "<li class=\"{}\"><span class=\"box\" aria-label=\"{}\">{}</span><span>{} <small>{}</small></span></li>\n",
-            people ? "todo" : kStates[state], people ? "to do" : kStates[state], people ? "" : kMarks[state],
-            e(item.what), prose(item.measured));
+            kStates[state], kLabels[state], kMarks[state], e(item.what), prose(item.measured));
     }
     return text + "</ul>\n";
 }

@@ -76,7 +76,7 @@ Json candidate_of(const Comparison& c, const Arm& arm, const ReportContext& cont
     json["statistics"] = statistics_of(arm.equivalence);
     json["checklist"] = Json::array();
     for (const CheckItem& item : checklist(c, arm, context)) {
-        constexpr const char* kStates[] = {"done", "open", "unknown"};
+        constexpr const char* kStates[] = {"done", "open", "unknown", "open"};
         json["checklist"].push_back(
             {{"what", item.what}, {"state", kStates[static_cast<int>(item.state)]}, {"measured", item.measured}});
     }

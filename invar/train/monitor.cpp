@@ -29,8 +29,8 @@ std::string of_module(const std::string& module) {
 }  // namespace
 
 // What the device was asked for after one step, and where it leaves the answers.
-struct Monitor::Look {
-    Look(Device device, std::size_t count, std::size_t modules)
+struct Monitor::Measurement {
+    Measurement(Device device, std::size_t count, std::size_t modules)
         : gradients(device, count), parameters(device, count), activations(device, modules) {}
     std::int64_t step = 0, epoch = 0;
     bool asked_gradients = false, asked_parameters = false, asked_activations = false;
@@ -47,37 +47,39 @@ Monitor::Monitor(const MonitorConfig& config, Setup& setup) : config_(config), s
 
 Monitor::~Monitor() = default;
 
-std::unique_ptr<Monitor::Look> Monitor::take_look() {
-    if (idle_.empty()) return std::make_unique<Look>(setup_.device, module_of_.size(), setup_.model->modules().size());
-    std::unique_ptr<Look> look = std::move(idle_.back());
-    idle_.pop_back();
-    return look;
+std::unique_ptr<Monitor::Measurement> Monitor::take_unused() {
+    if (unused_.empty())
+        return std::make_unique<Measurement>(setup_.device, module_of_.size(), setup_.model->modules().size());
+    std::unique_ptr<Measurement> measurement = std::move(unused_.back());
+    unused_.pop_back();
+    return measurement;
 }
 
-void Monitor::look(std::int64_t step, std::int64_t epoch, std::span<const Batch> group) {
+void Monitor::measure(std::int64_t step, std::int64_t epoch, std::span<const Batch> group) {
     const bool gradients = due(step, config_.gradients_every_n_steps),
                parameters = due(step, config_.parameters_every_n_steps),
                activations = due(step, config_.activations_every_n_steps);
     if (!gradients && !parameters && !activations) return;
-    std::unique_ptr<Look> look = take_look();
-    look->step = step, look->epoch = epoch, look->report.reset();
-    look->asked_gradients = gradients, look->asked_parameters = parameters, look->asked_activations = activations;
+    std::unique_ptr<Measurement> measurement = take_unused();
+    measurement->step = step, measurement->epoch = epoch, measurement->report.reset();
+    measurement->asked_gradients = gradients, measurement->asked_parameters = parameters,
+    measurement->asked_activations = activations;
     const ParameterStore& store = setup_.optimizer->store();
-    if (gradients) look->have_gradients = store.have_gradients();
-    if (gradients) look->gradients.measure(store.gradients(), store.places());
-    if (parameters) look->parameters.measure(store.weights(), store.places());
-    if (activations) look_at_activations(*look, group.front().head(kSamples));
-    pending_.push_back(std::move(look));
+    if (gradients) measurement->have_gradients = store.have_gradients();
+    if (gradients) measurement->gradients.measure(store.gradients(), store.places());
+    if (parameters) measurement->parameters.measure(store.weights(), store.places());
+    if (activations) measure_activations(*measurement, group.front().head(kSamples));
+    pending_.push_back(std::move(measurement));
 }
 
 // A forward pass of its own over a few samples, since a replayed step cannot be looked into. As in evaluation, so that
 // it draws no random numbers and moves no statistics.
-void Monitor::look_at_activations(Look& look, const Batch& samples) {
-    look.activation_names.clear();
+void Monitor::measure_activations(Measurement& measurement, const Batch& samples) {
+    measurement.activation_names.clear();
     const ModuleWatch watch([&](const std::string& path, const Tensor& result) {
-        if (look.activation_names.size() == look.activations.room()) return;
-        look.activations.measure(look.activation_names.size(), result);
-        look.activation_names.push_back(path);
+        if (measurement.activation_names.size() == measurement.activations.room()) return;
+        measurement.activations.measure(measurement.activation_names.size(), result);
+        measurement.activation_names.push_back(path);
     });
     const NoGrad no_grad;
     const Autocast cast(setup_.precision);
@@ -88,28 +90,28 @@ void Monitor::look_at_activations(Look& look, const Batch& samples) {
     setup_.model->train(was_training);
 }
 
-Findings Monitor::heard(const HeardStep& step) {
+Findings Monitor::handle_report(const ReportedStep& step) {
     Findings findings;
     if (!config_.enabled) return findings;
-    for (const std::unique_ptr<Look>& look : pending_)
-        if (look->step == step.step) look->report = step.report;
+    for (const std::unique_ptr<Measurement>& each : pending_)
+        if (each->step == step.step()) each->report = step.report;
     // The device writes in order: it has left what was asked for after a step once a later step has reported.
     while (!pending_.empty() && pending_.front()->report &&
-           (setup_.device.is_cpu() || step.step > pending_.front()->step))
+           (setup_.device.is_cpu() || step.step() > pending_.front()->step))
         collect(findings);
-    step_ = step.step, epoch_ = step.epoch;
+    step_ = step.step(), epoch_ = step.epoch();
     judge_report(step, findings);
     return findings;
 }
 
-Findings Monitor::settle() {
+Findings Monitor::drain() {
     Findings findings;
     if (!pending_.empty()) kernels_for(setup_.device).synchronize();
     while (!pending_.empty() && pending_.front()->report) collect(findings);
     return findings;
 }
 
-void Monitor::forget() {
+void Monitor::discard() {
     pending_.clear();
 }
 
@@ -136,12 +138,12 @@ MonitorMetrics& Monitor::metrics(Findings& findings) const {
 }
 
 // What costs nothing to look at, after every step.
-void Monitor::judge_report(const HeardStep& heard, Findings& findings) {
-    const StepReport& report = heard.report;
+void Monitor::judge_report(const ReportedStep& reported, Findings& findings) {
+    const StepReport& report = reported.report;
     const double norm = report.step.grad_norm;
     const bool skipped = report.step.skip != 0;
     alert(findings, skipped, "skipped_step", "", double(report.step.skipped), [&] {
-        std::string names = heard.newest ? bad_gradients() : "";
+        std::string names = reported.newest ? bad_gradients() : "";
         if (const std::int64_t place = report.step.first_nonfinite; names.empty() && place >= 0)
             names = fmt::format(" (NaN or Inf first in {})", setup_.optimizer->store().parameter_at(place).name);
         const std::string scale =
@@ -162,13 +164,13 @@ void Monitor::judge_report(const HeardStep& heard, Findings& findings) {
             return fmt::format("the loss scale has fallen to {:g}: small gradients vanish in FP16", report.scale.scale);
         });
 
-    ++steps_since_, samples_since_ += heard.samples;
-    if (due(heard.step, config_.memory_every_n_steps)) metrics(findings).memory = memory_stats(setup_.device);
-    if (due(heard.step, config_.throughput_every_n_steps)) {
-        const double seconds = heard.seconds - seconds_before_;
+    ++steps_since_, samples_since_ += reported.samples;
+    if (due(reported.step(), config_.memory_every_n_steps)) metrics(findings).memory = memory_stats(setup_.device);
+    if (due(reported.step(), config_.throughput_every_n_steps)) {
+        const double seconds = reported.seconds - seconds_before_;
         metrics(findings).step_ms = 1e3 * seconds / double(steps_since_);
         metrics(findings).samples_per_s = seconds > 0 ? double(samples_since_) / seconds : 0.0;
-        seconds_before_ = heard.seconds, steps_since_ = 0, samples_since_ = 0;
+        seconds_before_ = reported.seconds, steps_since_ = 0, samples_since_ = 0;
     }
 }
 
@@ -187,25 +189,25 @@ std::string Monitor::bad_gradients() {
 }
 
 void Monitor::collect(Findings& findings) {
-    std::unique_ptr<Look> look = std::move(pending_.front());
+    std::unique_ptr<Measurement> measurement = std::move(pending_.front());
     pending_.pop_front();
-    step_ = look->step, epoch_ = look->epoch;
-    if (look->asked_gradients) collect_gradients(*look, findings);
-    if (look->asked_parameters) collect_parameters(*look, findings);
-    if (look->asked_activations) collect_activations(*look, findings);
-    idle_.push_back(std::move(look));
+    step_ = measurement->step, epoch_ = measurement->epoch;
+    if (measurement->asked_gradients) collect_gradients(*measurement, findings);
+    if (measurement->asked_parameters) collect_parameters(*measurement, findings);
+    if (measurement->asked_activations) collect_activations(*measurement, findings);
+    unused_.push_back(std::move(measurement));
 }
 
-void Monitor::collect_gradients(const Look& look, Findings& findings) {
-    const StepState& all = look.report->step;
+void Monitor::collect_gradients(const Measurement& measurement, Findings& findings) {
+    const StepState& all = measurement.report->step;
     if (all.nonfinite > 0) return;  // told by name when the step was skipped
     const double scale = all.grad_norm > 0 ? std::sqrt(all.sum_squares) / double(all.grad_norm) : 1.0;
     auto& norms = metrics(findings).grad_norms;
     double squares = 0.0;
     bool any = false;  // a module that is frozen has no norm, which is not a small one
     for (std::size_t i = 0; i < module_of_.size(); ++i) {
-        squares += look.gradients[i].sum_squares;
-        any = any || look.have_gradients[i];
+        squares += measurement.gradients[i].sum_squares;
+        any = any || measurement.have_gradients[i];
         if (i + 1 < module_of_.size() && module_of_[i + 1] == module_of_[i]) continue;
         if (any) norms.emplace_back(module_of_[i], std::sqrt(squares) / scale);
         squares = 0.0, any = false;
@@ -224,21 +226,21 @@ void Monitor::collect_gradients(const Look& look, Findings& findings) {
     }
 }
 
-void Monitor::collect_parameters(const Look& look, Findings& findings) {
+void Monitor::collect_parameters(const Measurement& measurement, Findings& findings) {
     const std::vector<Parameter*>& all = setup_.optimizer->store().parameters();
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const std::int64_t bad = look.parameters[i].nonfinite;
+        const std::int64_t bad = measurement.parameters[i].nonfinite;
         alert(findings, bad > 0, "parameter_nonfinite", all[i]->name, double(bad),
               [&] { return fmt::format("{} of the weights {} are NaN or Inf", bad, all[i]->name); });
     }
 }
 
-void Monitor::collect_activations(const Look& look, Findings& findings) {
+void Monitor::collect_activations(const Measurement& measurement, Findings& findings) {
     const bool half = setup_.precision.compute_dtype() == Dtype::f16;
     const double largest = format_info(Dtype::f16).max;
-    for (std::size_t i = 0; i < look.activation_names.size(); ++i) {
-        const std::string& module = look.activation_names[i];
-        const StepState& found = look.activations[i];
+    for (std::size_t i = 0; i < measurement.activation_names.size(); ++i) {
+        const std::string& module = measurement.activation_names[i];
+        const StepState& found = measurement.activations[i];
         metrics(findings).activations.emplace_back(module, found.max_abs);
         alert(findings, found.nonfinite > 0, "activation_nonfinite", module, double(found.nonfinite),
               [&] { return fmt::format("{} values that {} put out are NaN or Inf", found.nonfinite, module); });

@@ -9,19 +9,12 @@
 #include <span>
 
 #include "invar/train/alerts.h"
+#include "invar/train/in_flight.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
 #include "invar/train/tensor_stats.h"
 
 namespace invar {
-
-// A step that the device has reported.
-struct HeardStep {
-    std::int64_t step = 0, epoch = 0, samples = 0;
-    double seconds = 0.0;  // of training so far
-    bool newest = false;   // the device was given nothing since: the gradients are still this step's
-    StepReport report;
-};
 
 // What there is to tell, in order.
 struct Findings {
@@ -34,32 +27,32 @@ class Monitor {
     Monitor(const MonitorConfig& config, Setup& setup);
     ~Monitor();
 
-    // After a step was given to the device: asks for what is due.
-    void look(std::int64_t step, std::int64_t epoch, std::span<const Batch> group);
+    // After a step was given to the device: asks it to measure what is due.
+    void measure(std::int64_t step, std::int64_t epoch, std::span<const Batch> group);
     // The report of a step, in order.
-    Findings heard(const HeardStep& step);
-    // What is still owed, when all steps have been heard of; waits for it.
-    Findings settle();
+    Findings handle_report(const ReportedStep& step);
+    // What is still to come, when all steps have been reported; waits for it.
+    Findings drain();
 
     // The run went back: what was asked for is of steps that do not count.
-    void forget();
+    void discard();
 
     Alerts& alerts() { return alerts_; }
 
-    // For checkpoints, when all steps have been heard of: what later alerts rest on.
+    // For checkpoints, when all steps have been reported: what later alerts rest on.
     nlohmann::json state() const;
     void restore(const nlohmann::json& state);
 
   private:
-    struct Look;
+    struct Measurement;
     bool due(std::int64_t step, std::int64_t every) const { return config_.enabled && every > 0 && step % every == 0; }
-    std::unique_ptr<Look> take_look();
-    void look_at_activations(Look& look, const Batch& samples);
-    void judge_report(const HeardStep& step, Findings& findings);
+    std::unique_ptr<Measurement> take_unused();
+    void measure_activations(Measurement& measurement, const Batch& samples);
+    void judge_report(const ReportedStep& step, Findings& findings);
     void collect(Findings& findings);
-    void collect_gradients(const Look& look, Findings& findings);
-    void collect_parameters(const Look& look, Findings& findings);
-    void collect_activations(const Look& look, Findings& findings);
+    void collect_gradients(const Measurement& measurement, Findings& findings);
+    void collect_parameters(const Measurement& measurement, Findings& findings);
+    void collect_activations(const Measurement& measurement, Findings& findings);
     void alert(Findings& findings, bool raised, const std::string& kind, const std::string& where, double value,
                const std::function<std::string()>& message);
     std::string bad_gradients();
@@ -68,12 +61,12 @@ class Monitor {
     MonitorConfig config_;
     Setup& setup_;
     Alerts alerts_;
-    std::vector<std::string> module_of_;         // of each parameter
-    std::deque<std::unique_ptr<Look>> pending_;  // the device may be some looks behind
-    std::vector<std::unique_ptr<Look>> idle_;    // to be used again
-    std::int64_t step_ = 0, epoch_ = 0;          // of what is being judged
-    int small_ = 0;                              // steps in a row with a gradient norm below the threshold
-    double seconds_before_ = 0.0;                // at the last record of throughput
+    std::vector<std::string> module_of_;                // of each parameter
+    std::deque<std::unique_ptr<Measurement>> pending_;  // the device may be some measurements behind
+    std::vector<std::unique_ptr<Measurement>> unused_;  // memory to be used again
+    std::int64_t step_ = 0, epoch_ = 0;                 // of what is being judged
+    int small_ = 0;                                     // steps in a row with a gradient norm below the threshold
+    double seconds_before_ = 0.0;                       // at the last record of throughput
     std::int64_t steps_since_ = 0, samples_since_ = 0;
 };
 

@@ -269,7 +269,7 @@ void RunFolder::log(const Recovery& r, std::int64_t epoch) {
     JsonLine line;
     line.add("step", r.back_to).add("epoch", epoch).add("recovery", r.reason).add("failed_at", r.failed_at);
     line.add("from", r.from).add("to", r.to);
-    if (!r.setting.empty()) line.add("setting", r.setting);
+    if (r.remedy) line.add("setting", r.remedy.str());
     metrics_->write(line);
     if (!events_) return;
     events_->scalar("alerts/recovery", r.back_to, double(r.failed_at));

@@ -13,6 +13,7 @@
 #include "invar/io/jsonl.h"
 #include "invar/tasks/metric.h"
 #include "invar/train/alerts.h"
+#include "invar/train/remedy.h"
 
 namespace invar {
 
@@ -48,18 +49,6 @@ struct MonitorMetrics {
     std::vector<std::pair<std::string, double>> activations;  // the largest magnitude, by module
     std::optional<MemoryStats> memory;
     std::optional<double> step_ms, samples_per_s;  // since the last such record
-};
-
-// A run that had become unstable and was set right: it went back to an earlier step, and on in a safer precision or
-// with a setting that mends the step that failed.
-struct Recovery {
-    std::int64_t failed_at = 0;  // the step that showed it
-    std::int64_t back_to = 0;    // the step of the checkpoint
-    std::string from, to;        // precisions
-    std::string reason;
-    std::string setting;  // "trainer.precision_overrides={fc1: 32-true}"; "" where the precision alone has changed
-    // "16-mixed with trainer.precision_overrides={fc1: 32-true}"
-    std::string way_on() const { return setting.empty() ? to : to + " with " + setting; }
 };
 
 class RunFolder {

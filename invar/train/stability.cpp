@@ -33,6 +33,12 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
+std::string name_of(Instability::Kind kind) {
+    constexpr const char* kNames[] = {"loss_nonfinite", "scale_floor", "skipped_streak", "loss_spike",
+                                      "gradient_spike"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
 std::optional<double> Stability::Window::spike(double value, const Bounds& bounds, const StabilityConfig& config) {
     if (!first) first = value;
     if (std::int64_t(values.size()) < config.window) {
@@ -58,18 +64,17 @@ std::optional<double> Stability::Window::spike(double value, const Bounds& bound
     return is_spike ? std::optional(distance) : std::nullopt;
 }
 
-std::optional<Instability> Stability::judge(const HeardStep& heard) {
-    const StepReport& report = heard.report;
-    const auto found = [&](const char* kind, std::string reason) {
-        return Instability{heard.step, heard.epoch, kind, std::move(reason), report};
-    };
+std::optional<Instability> Stability::judge(const ReportedStep& step) {
+    using Kind = Instability::Kind;
+    const StepReport& report = step.report;
+    const auto found = [&](Kind kind, std::string reason) { return Instability{kind, std::move(reason), step}; };
     if (!std::isfinite(report.loss))
-        return found("loss_nonfinite", std::isnan(report.loss) ? "the loss is NaN" : "the loss is infinite");
+        return found(Kind::loss_nonfinite, std::isnan(report.loss) ? "the loss is NaN" : "the loss is infinite");
     if (report.scale.at_floor)
-        return found("scale_floor",
+        return found(Kind::scale_floor,
                      fmt::format("the loss scale is at its floor, {:g}, and still too large", report.scale.scale));
     if (report.step.skipped_in_a_row >= config_.streak)
-        return found("skipped_streak",
+        return found(Kind::skipped_streak,
                      fmt::format("{} steps in a row were skipped for NaN or Inf", report.step.skipped_in_a_row));
     if (report.step.skip) return std::nullopt;
 
@@ -80,10 +85,10 @@ std::optional<Instability> Stability::judge(const HeardStep& heard) {
     const double first_norm = norms_.first.value_or(norm);
     const std::optional<double> norm_spike = norms_.spike(norm, {kOfNorm, 0.0, first_norm, first_norm}, config_);
     if (loss_spike)
-        return found("loss_spike", fmt::format("the loss {:.4g} is {:.1f} standard deviations above the last {}",
-                                               report.loss, *loss_spike, config_.window));
+        return found(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.1f} standard deviations above the last {}",
+                                                   report.loss, *loss_spike, config_.window));
     if (norm_spike)
-        return found("gradient_spike",
+        return found(Kind::gradient_spike,
                      fmt::format("the gradient norm {:.4g} is {:.1f} standard deviations (of its logarithm) above the "
                                  "last {}",
                                  report.step.grad_norm, *norm_spike, config_.window));

@@ -7,24 +7,27 @@
 #include <optional>
 #include <string>
 
-#include "invar/train/monitor.h"
+#include "invar/config/config.h"
+#include "invar/train/in_flight.h"
 
 namespace invar {
 
 struct Instability {
-    std::int64_t step = 0, epoch = 0;
-    std::string kind;    // one of Stability::kKinds
-    std::string reason;  // "the loss is nan"
-    StepReport report;
+    enum class Kind : std::uint8_t { loss_nonfinite, scale_floor, skipped_streak, loss_spike, gradient_spike };
+    static constexpr Kind kKinds[] = {Kind::loss_nonfinite, Kind::scale_floor, Kind::skipped_streak, Kind::loss_spike,
+                                      Kind::gradient_spike};
+    Kind kind = Kind::loss_nonfinite;
+    std::string reason;  // "the loss is NaN"
+    ReportedStep at;
 };
+// "loss_spike", as its alert is called.
+std::string name_of(Instability::Kind kind);
 
 class Stability {
   public:
-    static constexpr const char* kKinds[] = {"loss_nonfinite", "scale_floor", "skipped_streak", "loss_spike",
-                                             "gradient_spike"};
     explicit Stability(const StabilityConfig& config) : config_(config) {}
     // Every step, in order.
-    std::optional<Instability> judge(const HeardStep& step);
+    std::optional<Instability> judge(const ReportedStep& step);
 
     nlohmann::json state() const;
     void restore(const nlohmann::json& state);

@@ -172,7 +172,7 @@ void fail_where_not_finite(Arm& arm) {
     for (const RunRecord& run : arm.runs) {
         if (run.not_finite.empty()) continue;
         if (!arm.failed()) arm.failure = arm.runs.size() > 1 ? run.name + ": " + run.not_finite : run.not_finite;
-        if (!run.folder.empty() && arm.failure.find(program_name() + " diagnose") == arm.failure.npos)
+        if (!run.folder.empty() && !std::exchange(arm.names_command, true))
             arm.failure += "; more: " + program_name() + " diagnose " + shell_word(run.folder.string());
         return;
     }

@@ -48,7 +48,8 @@ struct RunRecord {
 struct Arm {
     std::string name;  // canonical precision, or what the user calls it
     std::vector<RunRecord> runs;
-    std::string failure;  // why there is nothing to compare; "" where there is
+    std::string failure;         // why there is nothing to compare; "" where there is
+    bool names_command = false;  // failure ends with the command that tells more
 
     // Means over the runs, unless said otherwise.
     double metric = kUnknown;

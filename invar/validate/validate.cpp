@@ -129,12 +129,16 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
         if (!device.is_cpu())
             validation.device = fmt::format("{}: {}", device.str(), kernels_for(device).description());
         start = start_of(trainer.setup(), arm);
-        summary = trainer.run(observer);
+        summary = trainer.fit(observer);
         validation.threads = threads();
     } catch (const UsageError&) {
         throw;
     } catch (const IoError&) {
         throw;
+    } catch (const UnstableError& error) {
+        arm.failure = error.what();
+        arm.names_command = !error.failure().why.command.empty();
+        return;
     } catch (const Error& error) {
         arm.failure = error.what();
         return;

@@ -104,7 +104,8 @@ TEST_F(DiagnoseCommand, GoesOnFromAStepThatIsFiniteWhenReplayed) {
     const std::vector<Batch> group = {*setup.train_data->next()};
     save_failure(failure_folder(folder_ / "runs/run"), setup, group, {132, 0, 2}, {1, 2}, 1.0, to_yaml(config));
     std::ofstream(folder_ / "runs/run/summary.json")
-        << "{\"failure\":\"the loss is 40 times its median (at 9; more: invar diagnose runs/run). Try more\"}\n";
+        << "{\"failure\":\"the loss is 40 times its median (at 9; more: invar diagnose runs/run). Try more\","
+           "\"failure_reason\":\"the loss is 40 times its median (at 9). Try more\"}\n";
     const Result result = invar({"diagnose", "runs/run", "--steps", "2"});
     EXPECT_EQ(result.code, 0) << result.err;
     for (const char* part : {"step 133 replayed in 16-mixed", "the step is finite, its loss is ",

@@ -39,7 +39,7 @@ TEST(FindFirstBad, NamesTheLayerWhoseForwardOverflows) {
         EXPECT_GT(f.op_largest, 65504);
         ASSERT_EQ(f.inputs.size(), 1u);
         EXPECT_TRUE(f.inputs[0].finite());
-        EXPECT_EQ(f.remedy, "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");
+        EXPECT_EQ(f.remedy.str(), "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");
         EXPECT_TRUE(f.verified);
     }
 }
@@ -55,7 +55,7 @@ TEST(FindFirstBad, NamesTheLayerWhoseBackwardOverflows) {
         EXPECT_EQ(f.blame, Blame::precision) << f.text();
         EXPECT_TRUE(f.op_finite && f.step_finite);
         EXPECT_EQ(f.inputs.back().what, "incoming gradient");
-        EXPECT_EQ(f.remedy, "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");
+        EXPECT_EQ(f.remedy.str(), "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");
     }
 }
 
@@ -67,8 +67,8 @@ TEST(FindFirstBad, BlamesTheLossScaleWhereASmallerOneServes) {
         EXPECT_EQ(f.module, layer_name(at));
         EXPECT_EQ(f.direction, Direction::backward);
         EXPECT_EQ(f.blame, Blame::loss_scale) << f.text();
-        ASSERT_TRUE(f.remedy.starts_with("scaler.init_scale=")) << f.remedy;
-        const double scale = std::stod(f.remedy.substr(std::strlen("scaler.init_scale=")));
+        ASSERT_EQ(f.remedy.kind, Remedy::Kind::init_scale) << f.remedy.str();
+        const double scale = f.remedy.value;
         EXPECT_LT(scale, 65536);
         EXPECT_FALSE(find(run, scale));
         EXPECT_TRUE(find(run, 4 * scale)) << "the scale is smaller than it need be";
@@ -85,7 +85,7 @@ TEST(FindFirstBad, BlamesAScaleThatTheLossItselfOverflowsAt) {
     EXPECT_EQ(f.module, "loss scale");
     EXPECT_EQ(f.direction, Direction::forward);
     EXPECT_EQ(f.blame, Blame::loss_scale) << f.text();
-    EXPECT_TRUE(f.remedy.starts_with("scaler.init_scale=")) << f.remedy;
+    EXPECT_EQ(f.remedy.kind, Remedy::Kind::init_scale) << f.remedy.str();
 }
 
 TEST(FindFirstBad, NamesTheLossAndARemedyThatDoesNotNeedAModule) {
@@ -99,7 +99,7 @@ TEST(FindFirstBad, NamesTheLossAndARemedyThatDoesNotNeedAModule) {
     EXPECT_EQ(f.module, "loss");
     EXPECT_EQ(f.direction, Direction::forward);
     EXPECT_EQ(f.blame, Blame::precision) << f.text();
-    EXPECT_EQ(f.remedy, "trainer.precision=bf16-mixed");
+    EXPECT_EQ(f.remedy, Remedy::of_precision("bf16-mixed"));
     EXPECT_TRUE(f.verified);
 }
 
@@ -147,7 +147,7 @@ TEST(FindFirstBad, FindsWhereValuesVanishedBeforeTheyWereDividedBy) {
         EXPECT_TRUE(f.step_finite);
         EXPECT_NE(f.explanation.find("values vanish first at affine in " + layer_name(at)), std::string::npos)
             << f.explanation;
-        EXPECT_EQ(f.remedy, "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");
+        EXPECT_EQ(f.remedy.str(), "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");
     }
 }
 
@@ -163,7 +163,7 @@ TEST(FindFirstBad, BlamesTheModelThatFp32DoesNotSurviveEither) {
             EXPECT_EQ(f.module, layer_name(at) + ".linear") << precision << f.text();
             EXPECT_EQ(f.direction, Direction::forward);
             EXPECT_EQ(f.blame, Blame::model) << f.text();
-            EXPECT_EQ(f.remedy, "optimizer.lr=0.001");
+            EXPECT_EQ(f.remedy.str(), "optimizer.lr=0.001");
             EXPECT_FALSE(f.verified);
         }
 }
@@ -253,8 +253,9 @@ TEST(Failure, IsFoundAgainInAnotherProcessFromItsFolder) {
     const std::filesystem::path folder = failure_folder(scratch.path());
     FaultyRun run("16-mixed", Fault::backward_overflow, 3);
     EXPECT_FALSE(has_failure(scratch.path()));
-    const Finding now =
-        record_failure(run.setup, {scratch.path(), run.config, run.group, {12, 1, 4}, run.rng, 256, Instability{}});
+    FailedStep step{scratch.path(), run.config, run.group, {}};
+    step.found.at.before = {12, 1, 4}, step.found.at.rng = run.rng, step.found.at.scale_before = 256;
+    const Finding now = record_failure(run.setup, step);
     EXPECT_EQ(one_line(now), "steep in layer3, backward, gave Inf in f16; the precision is to blame");
     EXPECT_TRUE(has_failure(scratch.path()));
 

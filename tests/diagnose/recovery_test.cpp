@@ -6,6 +6,7 @@
 #include "invar/core/error.h"
 #include "invar/diagnose/failure.h"
 #include "invar/diagnose/record_failure.h"
+#include "invar/train/trainer.h"
 #include "tests/diagnose/out_of_range.h"
 
 namespace invar {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 RunSummary run_with_diagnosis(const Config& config, Observer& observer, std::optional<fs::path> resume = {}) {
     Trainer trainer(config, std::move(resume));
     trainer.set_diagnosis(explain);
-    return trainer.run(observer);
+    return trainer.fit(observer);
 }
 
 TEST(Remedy, IsAppliedWhereTheReplayHasShownThatItHelps) {
@@ -27,14 +28,14 @@ TEST(Remedy, IsAppliedWhereTheReplayHasShownThatItHelps) {
     EXPECT_EQ(run.status, "finished");
     ASSERT_EQ(run.recoveries.size(), 1u);
     const Recovery& recovery = run.recoveries[0];
-    EXPECT_EQ(recovery.setting, "trainer.precision_overrides={1: 32-true}");
+    EXPECT_EQ(recovery.remedy, Remedy::of_overrides({{"1", "32-true"}}));
     EXPECT_EQ(recovery.from, "16-mixed");
     EXPECT_EQ(recovery.to, "16-mixed");
     EXPECT_EQ(recovery.failed_at, kOutOfRangeStep);
     EXPECT_EQ(run.precision, "16-mixed") << "one module is enough";
     EXPECT_TRUE(run.all_finite);
     const auto summary = nlohmann::json::parse(file_bytes(run.folder / "summary.json"));
-    EXPECT_EQ(summary.at("recovery_1").at("setting"), recovery.setting);
+    EXPECT_EQ(summary.at("recovery_1").at("setting"), "trainer.precision_overrides={1: 32-true}");
     bool told = false;
     for (const std::string& note : observer.notes)
         told = told || note.find("on in 16-mixed with trainer.precision_overrides={1: 32-true}") != note.npos;
@@ -66,19 +67,19 @@ TEST(Remedy, GivesWayToTheLadderWhereItIsNotWanted) {
     const RunSummary run = run_with_diagnosis(config, nobody);
     ASSERT_EQ(run.recoveries.size(), 1u);
     EXPECT_EQ(run.recoveries[0].to, "bf16-mixed");
-    EXPECT_EQ(run.recoveries[0].setting, "");
+    EXPECT_FALSE(run.recoveries[0].remedy);
 }
 
 TEST(Remedy, GivesWayToTheLadderWhereItHasBeenTriedBefore) {
     const ScratchFolder scratch;
     Config config = out_of_range_config(scratch.path());
     Trainer trainer(config);
-    trainer.set_diagnosis([](invar::Setup&, const Trainer::FailedStep&) -> Trainer::Explanation {
+    trainer.set_diagnosis([](invar::Setup&, const FailedStep&) -> Explanation {
         // Another module: it helps nobody.
-        return {"no idea", "", "trainer.precision_overrides={5: 32-true}"};
+        return {"no idea", Remedy::of_overrides({{"5", "32-true"}}), true};
     });
     Stopper nobody;
-    const RunSummary run = trainer.run(nobody);
+    const RunSummary run = trainer.fit(nobody);
     ASSERT_EQ(run.recoveries.size(), 2u);
     EXPECT_EQ(run.recoveries[0].to, "16-mixed");
     EXPECT_EQ(run.recoveries[1].to, "bf16-mixed");
@@ -96,7 +97,7 @@ TEST(Remedy, LowersAStaticLossScale) {
     Stopper observer;
     const RunSummary run = run_with_diagnosis(config, observer);
     ASSERT_EQ(run.recoveries.size(), 1u);
-    EXPECT_TRUE(run.recoveries[0].setting.starts_with("scaler.init_scale=")) << run.recoveries[0].setting;
+    EXPECT_EQ(run.recoveries[0].remedy.kind, Remedy::Kind::init_scale) << run.recoveries[0].remedy.str();
     EXPECT_EQ(run.recoveries[0].to, "16-mixed");
     EXPECT_LT(run.final_scale, 0x1p24);
     EXPECT_LT(run.skipped, 3) << "the first three are taken back; a static scale may overflow again, but not in a row";

@@ -49,7 +49,7 @@ TEST_F(GpuSafety, FaultsOfEveryLayerAreNamedAsOnTheCpu) {
             EXPECT_EQ(ours.blame, theirs.blame) << ours.text();
             EXPECT_EQ(ours.dtype, theirs.dtype);
             if (fault != Fault::scale_overflow) {
-                EXPECT_EQ(ours.remedy, theirs.remedy);
+                EXPECT_EQ(ours.remedy.str(), theirs.remedy.str());
             }
             EXPECT_TRUE(ours.verified);
         }
@@ -215,19 +215,19 @@ TEST_F(GpuSafety, TheStepThatFailedWaitsForItsDiagnosis) {
     const Config config = on_gpu(out_of_range_config(scratch.path()));
     Trainer trainer(config);
     int asked = 0;
-    trainer.set_diagnosis([&](invar::Setup& setup, const Trainer::FailedStep& step) {
+    trainer.set_diagnosis([&](invar::Setup& setup, const FailedStep& step) {
         ++asked;
-        EXPECT_EQ(step.progress.step, kOutOfRangeStep - 1);
+        EXPECT_EQ(step.progress().step, kOutOfRangeStep - 1);
         EXPECT_EQ(setup.optimizer->state().taken, kOutOfRangeStep - 1);
         EXPECT_GT(range_of("batch", step.group.front()["x"]).largest, 65504);
         return explain(setup, step);
     });
     Stopper observer;
-    const RunSummary run = trainer.run(observer);
+    const RunSummary run = trainer.fit(observer);
     EXPECT_EQ(asked, 1);
     ASSERT_EQ(run.recoveries.size(), 1u);
     EXPECT_EQ(run.recoveries[0].failed_at, kOutOfRangeStep);
-    EXPECT_EQ(run.recoveries[0].setting, "trainer.precision_overrides={1: 32-true}");
+    EXPECT_EQ(run.recoveries[0].remedy, Remedy::of_overrides({{"1", "32-true"}}));
     EXPECT_EQ(run.precision, "16-mixed");
     EXPECT_TRUE(run.all_finite);
 

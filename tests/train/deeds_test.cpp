@@ -96,10 +96,10 @@ TEST(Trainer, SkipsStepsWithABadLossAndLogsTheReason) {
     Poisoned& model = poison(trainer.setup());
     struct Poisoner : Stopper {
         explicit Poisoner(Poisoned& p) : model(p) {}
-        void ticked(const Progress& progress, std::int64_t) override { model.set(progress.step == 4); }
+        void step_launched(const Progress& progress, std::int64_t) override { model.set(progress.step == 4); }
         Poisoned& model;
     } observer(model);
-    const RunSummary summary = trainer.run(observer);
+    const RunSummary summary = trainer.fit(observer);
     EXPECT_EQ(summary.status, "finished");
     EXPECT_EQ(summary.skipped, 1);
     EXPECT_FALSE(summary.all_finite);

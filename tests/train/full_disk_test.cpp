@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 struct DiskFiller : Stopper {
     DiskFiller(fs::path run, std::int64_t first, std::int64_t last)
         : run_(std::move(run)), first_(first), last_(last) {}
-    void stepped(const StepMetrics& m) override {
-        Stopper::stepped(m);
+    void step_logged(const StepMetrics& m) override {
+        Stopper::step_logged(m);
         if (m.step == first_) full_.emplace(fs::file_size(run_ / "metrics.jsonl"));
         if (m.step == last_) full_.reset();
     }

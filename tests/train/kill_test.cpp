@@ -74,7 +74,7 @@ int train_here(const fs::path& output) {
         const fs::path folder = output / "run";
         Observer nobody;
         Trainer trainer(dying_config(output), fs::exists(folder) ? std::optional(folder) : std::nullopt);
-        trainer.run(nobody);
+        trainer.fit(nobody);
         return 0;
     } catch (const IoError&) {
         return kIoError;

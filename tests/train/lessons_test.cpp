@@ -32,7 +32,7 @@ class Lesson : public testing::Test {
         overrides.push_back("trainer.threads=1");
         overrides.push_back("logger.tensorboard=false");
         watcher = Stopper();
-        return Trainer(load_config("lesson_" + lesson, overrides, kShipped)).run(watcher);
+        return Trainer(load_config("lesson_" + lesson, overrides, kShipped)).fit(watcher);
     }
     std::vector<nlohmann::json> lines(const RunSummary& run) { return read_jsonl(run.folder / "metrics.jsonl"); }
     ScratchFolder scratch;

@@ -20,8 +20,8 @@ struct Watcher : Stopper {
         model = setup.model.get();
         if (large_bias) model->parameters()[3]->value.data<float>()[0] = 50000;
     }
-    void ticked(const Progress& progress, std::int64_t total) override {
-        Stopper::ticked(progress, total);
+    void step_launched(const Progress& progress, std::int64_t total) override {
+        Stopper::step_launched(progress, total);
         if (progress.step == spoil_at) model->parameters()[2]->value.data<float>()[0] = NAN;
     }
     void alerted(const Alert& alert) override { alerts.push_back(alert); }
@@ -147,7 +147,7 @@ TEST(Monitor, HasNothingToSayOfAModuleThatIsFrozen) {
     const std::vector<Parameter*> all = trainer.setup().model->parameters();
     for (Parameter* parameter : {all[0], all[1]}) parameter->value.set_requires_grad(false);
     Watcher watcher;
-    const RunSummary summary = trainer.run(watcher);
+    const RunSummary summary = trainer.fit(watcher);
     const std::string frozen = module_of(all[0]->name);
     EXPECT_TRUE(watcher.of("gradient_small").empty());
     const std::vector<nlohmann::json> lines = lines_with(summary.folder, "grad_norms");

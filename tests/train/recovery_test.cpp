@@ -209,19 +209,19 @@ TEST(Recovery, EndsWithADiagnosisWhereNoPrecisionHelps) {
     Stopper observer;
     Trainer trainer(config);
     std::vector<std::string> asked;
-    trainer.set_diagnosis([&](invar::Setup&, const Trainer::FailedStep& step) -> Trainer::Explanation {
+    trainer.set_diagnosis([&](invar::Setup&, const FailedStep& step) -> Explanation {
         EXPECT_EQ(step.run, scratch.path() / "run");
         EXPECT_FALSE(step.group.empty());
-        asked.push_back(step.found.kind);
-        return {"the learning rate is a mountain", "optimizer.lr=1e-3", ""};
+        asked.push_back(name_of(step.found.kind));
+        return {"the learning rate is a mountain", Remedy::of_learning_rate(1e-3), false, "look here"};
     });
-    EXPECT_ERROR(trainer.run(observer), Error, "there is no safer precision");
+    EXPECT_ERROR(trainer.fit(observer), Error, "there is no safer precision");
     EXPECT_EQ(asked.size(), 3u);
     const auto summary = nlohmann::json::parse(file_bytes(scratch.path() / "run" / "summary.json"));
     EXPECT_EQ(summary.at("status"), "unstable");
     EXPECT_EQ(summary.at("recoveries"), 2);
     const std::string failure = summary.at("failure");
-    for (const char* part : {"step", "32-true", "a mountain", "optimizer.lr"})
+    for (const char* part : {"step", "32-true", "a mountain; more: look here", "Try optimizer.lr=0.001, a lower"})
         EXPECT_NE(failure.find(part), std::string::npos) << part << " is not in: " << failure;
 }
 
@@ -254,12 +254,12 @@ TEST(Instability, IsToldOnceAndGoneOnWithWhereStepsAreSkipped) {
 
 // ---- the judge itself ----
 
-HeardStep step_with(std::int64_t step, double loss, double norm) {
-    HeardStep heard;
-    heard.step = step;
-    heard.report.loss = loss;
-    heard.report.step.grad_norm = float(norm);
-    return heard;
+ReportedStep step_with(std::int64_t step, double loss, double norm) {
+    ReportedStep reported;
+    reported.before.step = step - 1;
+    reported.report.loss = loss;
+    reported.report.step.grad_norm = float(norm);
+    return reported;
 }
 
 // A loss that falls from 2.3 to 0.1 with noise, and norms that go with it.
@@ -281,8 +281,8 @@ TEST(Stability, FindsASpikeAndNothingBeforeIt) {
             const auto found =
                 stability.judge(in_the_norm ? step_with(at, loss, 1e4 * norm) : step_with(at, 30 * loss + 5, norm));
             ASSERT_TRUE(found) << at;
-            EXPECT_EQ(found->kind, in_the_norm ? "gradient_spike" : "loss_spike");
-            EXPECT_EQ(found->step, at);
+            EXPECT_EQ(name_of(found->kind), in_the_norm ? "gradient_spike" : "loss_spike");
+            EXPECT_EQ(found->at.step(), at);
         }
 }
 
@@ -308,7 +308,7 @@ TEST(Stability, FindsWhatASingleHardBatchDoesNotExplain) {
             found = stability.judge(step_with(step, planted.loss * loss, planted.norm * norm));
         }
         ASSERT_TRUE(found) << planted.kind << " " << planted.loss << " " << planted.norm;
-        EXPECT_EQ(found->kind, planted.kind);
+        EXPECT_EQ(name_of(found->kind), planted.kind);
     }
 }
 
@@ -338,16 +338,16 @@ TEST(Stability, TakesGradientsThatComeBackFromNothingAsTheyAre) {
 
 TEST(Stability, KnowsTheOtherSignsToo) {
     Stability stability{StabilityConfig{}};
-    EXPECT_EQ(stability.judge(step_with(1, NAN, 1))->kind, "loss_nonfinite");
-    HeardStep floor = step_with(2, 1, 1);
+    EXPECT_EQ(stability.judge(step_with(1, NAN, 1))->kind, Instability::Kind::loss_nonfinite);
+    ReportedStep floor = step_with(2, 1, 1);
     floor.report.scale.at_floor = 1;
-    EXPECT_EQ(stability.judge(floor)->kind, "scale_floor");
-    HeardStep streak = step_with(3, 1, INFINITY);
+    EXPECT_EQ(stability.judge(floor)->kind, Instability::Kind::scale_floor);
+    ReportedStep streak = step_with(3, 1, INFINITY);
     streak.report.step.skip = 1;
     streak.report.step.skipped_in_a_row = 24;
     EXPECT_FALSE(stability.judge(streak));
     streak.report.step.skipped_in_a_row = 25;
-    EXPECT_EQ(stability.judge(streak)->kind, "skipped_streak");
+    EXPECT_EQ(stability.judge(streak)->kind, Instability::Kind::skipped_streak);
 }
 
 TEST(Stability, RemembersItsWindowAcrossACheckpoint) {

@@ -70,7 +70,7 @@ void expect_followed(
 // Does something after a step.
 struct Meddler : Stopper {
     Meddler(std::int64_t at, std::function<void()> act) : at_(at), act_(std::move(act)) {}
-    void ticked(const Progress& progress, std::int64_t) override {
+    void step_launched(const Progress& progress, std::int64_t) override {
         if (progress.step == at_) act_();
     }
     std::int64_t at_;
@@ -217,7 +217,7 @@ TEST(RunFolder, ShowsEveryPointToTensorBoardAsSoonAsItIsLogged) {
     struct Reader : Observer {
         fs::path run;
         std::size_t steps = 0, validations = 0;
-        void stepped(const StepMetrics& m) override {
+        void step_logged(const StepMetrics& m) override {
             const Points points = shown_by_tensorboard(run)["train/loss"];
             ASSERT_EQ(points.size(), ++steps);
             EXPECT_EQ(points.back(), std::pair(m.step, float(m.loss)));

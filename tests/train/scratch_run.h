@@ -84,10 +84,10 @@ inline std::filesystem::path last_checkpoint(const std::filesystem::path& run) {
 // Stops the run after a step; takes down what it was told.
 struct Stopper : Observer {
     explicit Stopper(std::int64_t stop_after = -1) : stop_after_(stop_after) {}
-    void ticked(const Progress& progress, std::int64_t) override {
+    void step_launched(const Progress& progress, std::int64_t) override {
         if (progress.step == stop_after_) Trainer::request_stop();
     }
-    void stepped(const StepMetrics& m) override { steps.push_back(m); }
+    void step_logged(const StepMetrics& m) override { steps.push_back(m); }
     void noted(const std::string& note) override { notes.push_back(note); }
     std::vector<StepMetrics> steps;
     std::vector<std::string> notes;
@@ -97,7 +97,7 @@ struct Stopper : Observer {
 };
 
 inline RunSummary train(const Config& config, Observer& observer, std::optional<std::filesystem::path> resume = {}) {
-    return Trainer(config, std::move(resume)).run(observer);
+    return Trainer(config, std::move(resume)).fit(observer);
 }
 inline RunSummary train(const Config& config, std::optional<std::filesystem::path> resume = {}) {
     Stopper observer;
@@ -141,7 +141,7 @@ inline std::filesystem::path undisturbed(const Config& config) {
 // Leaves a run as kill -9 would: at this step nothing more is written.
 struct Killer : Observer {
     explicit Killer(std::int64_t at) : at_(at) {}
-    void ticked(const Progress& progress, std::int64_t) override {
+    void step_launched(const Progress& progress, std::int64_t) override {
         if (progress.step == at_) throw std::runtime_error("killed");
     }
     std::int64_t at_;

@@ -36,7 +36,7 @@ Validation validated(const Config& config) {
 TEST(OwnTask, TrainsAndLogsItsOwnMetrics) {
     const ScratchFolder folder;
     Observer nobody;
-    const RunSummary summary = Trainer(line_task(), line_config(folder)).run(nobody);
+    const RunSummary summary = Trainer(line_task(), line_config(folder)).fit(nobody);
     EXPECT_EQ(summary.status, "finished");
     EXPECT_GT(summary.val("r2"), 0.9);
     EXPECT_LT(summary.val("loss"), 0.1);
@@ -51,12 +51,12 @@ TEST(OwnTask, ResumesToTheSameWeights) {
     Observer nobody;
     Config config = line_config(folder);
     config.trainer.max_epochs = 2;
-    const RunSummary whole = Trainer(line_task(), config).run(nobody);
+    const RunSummary whole = Trainer(line_task(), config).fit(nobody);
     config.exp_name = "parts";
     config.trainer.max_steps = 13;
-    const RunSummary part = Trainer(line_task(), config).run(nobody);
+    const RunSummary part = Trainer(line_task(), config).fit(nobody);
     config.trainer.max_steps = -1;
-    const RunSummary rest = Trainer(line_task(), config, part.folder).run(nobody);
+    const RunSummary rest = Trainer(line_task(), config, part.folder).fit(nobody);
     EXPECT_EQ(rest.val("r2"), whole.val("r2"));
     const StateDict expected = model_weights(load_checkpoint(last_checkpoint(whole.folder)));
     for (const auto& [name, tensor] : model_weights(load_checkpoint(last_checkpoint(rest.folder))))

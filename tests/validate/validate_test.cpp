@@ -40,7 +40,7 @@ struct Watcher : Observer {
         precisions.push_back(setup.precision.name());
         losses.emplace_back();
     }
-    void stepped(const StepMetrics& metrics) override { losses.back().push_back(metrics.loss); }
+    void step_logged(const StepMetrics& metrics) override { losses.back().push_back(metrics.loss); }
     std::vector<std::string> folders, precisions;
     std::vector<float> first_weights;
     std::vector<std::vector<double>> losses;

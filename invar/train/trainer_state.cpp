@@ -1,0 +1,219 @@
+// The part of Trainer that keeps a run and goes on with it: checkpoints, summary.json, resuming.
+#include <algorithm>
+
+#include "invar/config/table.h"
+#include "invar/core/error.h"
+#include "invar/train/run_config.h"
+#include "invar/train/trainer.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder may be renamed between the look at its name and the write: what failed then, or went to the old name, is
+// written once more.
+template <class Write>
+void write_into(RunFolder& folder, const Write& write) {
+    folder.follow();
+    for (bool done = false; !done;) {
+        try {
+            write();
+            done = !folder.follow();
+        } catch (const IoError&) {
+            if (!folder.follow()) throw;
+        }
+    }
+}
+
+}  // namespace
+
+void Trainer::save() {
+    if (saved_at_ == progress_.step) return;
+    drain();
+    if (unstable_) return;  // every checkpoint is a good one
+    measure_memory();
+    write_summary("running");
+    const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
+    Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
+    checkpoint.state["watch"] = watch_state();
+    write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint); });
+    saved_at_ = progress_.step;
+    note_folder_changes();
+}
+
+void Trainer::measure_memory() {
+    summary_.memory = earlier_.memory_with(memory_stats(setup_.device));
+}
+
+void Trainer::write_summary(const std::string& status, const RunFailure* failure) {
+    summary_.status = status;
+    summary_.precision = computed_precision();
+    summary_.steps = progress_.step;
+    summary_.epochs = progress_.epoch;
+    summary_.skipped = setup_.optimizer->state().skipped;
+    summary_.final_scale = setup_.scaler->get_scale();
+    summary_.steps_now = in_flight_.reported();
+    summary_.recoveries = recovery_.recoveries();
+    const Speed speed = in_flight_.speed(earlier_.speed);
+    summary_.train_seconds = speed.seconds;
+    summary_.samples_per_s = speed.samples_per_s;
+    summary_.unrated_steps = speed.unrated_steps;
+    summary_.waited_share =
+        earlier_.waited_share_with((cpu_use() - used_before_).waited_share(), speed.seconds - earlier_.speed.seconds);
+    summary_.all_finite =
+        summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
+    JsonLine line = summary_line(config_, summary_, setup_.device);
+    if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
+    if (failure != nullptr) line.add("failure", failure->text()).add("failure_reason", failure->reason());
+    write_into(*folder_, [&] {
+        folder_->sync();  // first: no summary says "finished" of a run whose log lacks lines
+        folder_->write_summary(line);
+    });
+}
+
+void Trainer::resume_from(const fs::path& folder) {
+    FolderLock lock(folder);  // first, so that no other process moves on what is about to be read
+    const LatestCheckpoint latest =
+        CheckpointFolder(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints)).latest();
+    latest.check_usable(folder);
+    for (const std::string& reason : latest.passed_over) notes_.push_back("passed over a checkpoint: " + reason);
+    if (latest) {
+        try {
+            restore(load_checkpoint(latest.path));
+        } catch (const Error& error) {
+            fail("{}: {}", latest.path.string(), error.what());
+        }
+        saved_at_ = progress_.step;
+    } else {
+        notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
+    }
+    const fs::path file = RunFolder::summary_of(folder);
+    const nlohmann::json before = read_summary(file);
+    const bool finished = ended() && before.is_object() && before.value("status", nlohmann::json()) == "finished";
+    if (latest && !finished)
+        notes_.push_back(fmt::format("resuming at step {} from {}", progress_.step, latest.path.string()));
+    try {
+        if (progress_.step > 0) earlier_ = EarlierTotals::read(before, progress_.step);
+    } catch (const nlohmann::json::exception&) {
+        std::error_code ignored;
+        notes_.push_back(fmt::format("{} {}; time, speed and memory are those of this process alone", file.string(),
+                                     fs::exists(file, ignored) ? "cannot be made sense of" : "is missing"));
+    }
+    if (finished) return leave_finished(folder, before);
+    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, progress_.step, logged_steps_));
+    for (std::string& note : folder_->take_notes()) notes_.push_back(std::move(note));
+    for (const Recovery& recovery : recovery_.recoveries())
+        if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
+}
+
+// Nothing is going to be done under the settings of now, so that nothing in the folder may tell of them. A
+// configuration that was damaged is written again as the run had it.
+void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& before) {
+    const RunConfig found = read_run_config(folder);
+    const Config was = parse_config(found.yaml, RunFolder::config_of(folder).string());
+    for (const Field& field : config_fields()) {
+        if (!field.applies(config_)) continue;
+        const std::string wanted = field.print(config_);
+        if (!field.applies(was) || wanted != field.print(was))
+            summary_.not_applied.push_back(fmt::format("{}={}", field.key, wanted));
+    }
+    if (!found.note.empty()) write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
+    summary_.nothing_left = true;
+    summary_.folder = folder;
+    summary_.status = "finished";
+    summary_.steps = progress_.step;
+    summary_.epochs = progress_.epoch;
+    summary_.skipped = setup_.optimizer->state().skipped;
+    summary_.recoveries = recovery_.recoveries();
+    std::erase_if(summary_.precisions,
+                  [&](const PrecisionSpan& span) { return span.step > 0 && span.step >= progress_.step; });
+    summary_.precision = summary_.precisions.back().precision;
+    summary_.validation.clear();
+    for (const Metric& metric : setup_.task->metrics())
+        if (const auto value = before.find("val_" + metric.name); value != before.end())
+            summary_.validation.push_back({metric, number_of(*value)});
+    summary_.train_seconds = earlier_.speed.seconds;
+    summary_.samples_per_s = earlier_.speed.samples_per_s;
+    summary_.waited_share = earlier_.waited_share;
+    summary_.memory = earlier_.memory;
+    summary_.all_finite = before.value("all_finite", nlohmann::json(true)) != false;
+}
+
+nlohmann::json Trainer::watch_state() const {
+    nlohmann::json recoveries = nlohmann::json::array(), precisions = nlohmann::json::array();
+    for (const Recovery& recovery : recovery_.recoveries()) recoveries.push_back(to_json(recovery));
+    for (const PrecisionSpan& span : summary_.precisions) precisions.push_back({span.step, span.precision});
+    const RunSummary& s = summary_;
+    nlohmann::json validation = nlohmann::json::object();
+    for (const Measured& measured : s.validation) validation[measured.metric.name] = measured.value;
+    return {{"monitor", monitor_.state()},
+            {"stability", stability_.state()},
+            {"recoveries", recoveries},
+            {"precisions", precisions},
+            {"logged_steps", logged_steps_},
+            {"summary",
+             {{"alerts", s.alerts},
+              {"train_loss", s.train_loss},
+              {"max_grad_norm", s.max_grad_norm},
+              {"losses_finite", s.losses_finite},
+              {"validation", validation}}}};
+}
+
+void Trainer::restore_watch(const nlohmann::json& watch) {
+    monitor_.restore(watch.at("monitor"));
+    stability_.restore(watch.at("stability"));
+    logged_steps_ =
+        watch.value("logged_steps", std::int64_t(0));  // fewer than there are, where nobody had counted them
+    const nlohmann::json& s = watch.at("summary");
+    summary_.alerts = s.at("alerts");
+    summary_.train_loss = s.at("train_loss");
+    summary_.max_grad_norm = s.at("max_grad_norm");
+    summary_.losses_finite = s.at("losses_finite");
+    summary_.validation.clear();
+    const nlohmann::json& validation = s.at("validation");
+    for (const Metric& metric : setup_.task->metrics())
+        if (const auto found = validation.find(metric.name); found != validation.end())
+            summary_.validation.push_back({metric, found->get<double>()});
+}
+
+// The whole state of a run, as save() left it, with one more recovery where there was one. The precision comes first: a
+// scaler takes its state only where there is one.
+void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery>& added) {
+    const nlohmann::json& state = checkpoint.state;
+    std::vector<Recovery> recoveries;
+    std::vector<PrecisionSpan> precisions;
+    std::int64_t step = 0;
+    try {
+        step = state.at("progress").at("step");
+        if (state.contains("watch")) {
+            for (const nlohmann::json& each : state.at("watch").at("recoveries"))
+                recoveries.push_back(recovery_from_json(each));
+            for (const nlohmann::json& each : state.at("watch").at("precisions"))
+                precisions.push_back({each.at(0), each.at(1)});
+            restore_watch(state.at("watch"));
+        }
+    } catch (const nlohmann::json::exception&) {
+        fail("the checkpoint's state lacks what a run needs to go on; it was written by something else");
+    }
+    if (added) recoveries.push_back(*added);
+    recovery_.apply(std::move(recoveries));
+    // As when the checkpoint was saved, just before the plan is asked again.
+    if (const Precision wanted = plan_.at(std::max<std::int64_t>(step - 1, 0)); wanted != setup_.precision)
+        setup_.set_precision(wanted);
+    progress_ = restore_snapshot(setup_, checkpoint);
+    if (added && added->remedy.kind == Remedy::Kind::init_scale) setup_.scaler->set_scale(setup_.scaling.init_scale);
+    in_flight_.set_scale(setup_.scaler->get_scale());
+    restore_precisions(std::move(precisions));
+}
+
+void Trainer::restore_precisions(std::vector<PrecisionSpan> precisions) {
+    if (!precisions.empty()) summary_.precisions = std::move(precisions);
+    const std::string now = computed_precision();
+    if (summary_.precisions.back().precision == now) return;
+    if (summary_.precisions.back().step == progress_.step) summary_.precisions.pop_back();  // no step was taken in it
+    summary_.precisions.push_back({progress_.step, now});
+}
+
+}  // namespace invar
