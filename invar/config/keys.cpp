@@ -53,16 +53,17 @@ const Field* lookup(const std::string& key) {
     return found == config_fields().end() ? nullptr : &*found;
 }
 
-// The one that this configuration has.
-const Field& field_in(const Config& config, const Setting& setting) {
+// The one that this configuration has; nullptr for a key that may be left out.
+const Field* field_in(const Config& config, const Setting& setting) {
     std::vector<std::string> parts;
     std::string section;
     for (const Field& field : config_fields()) {
         if (field.key != setting.key) continue;
-        if (field.applies(config)) return field;
+        if (field.applies(config)) return &field;
         section = field.section;
         parts.push_back(field.part);
     }
+    if (setting.if_it_fits) return nullptr;
     fail<UsageError>("{}: belongs to {} {}, and the {} is {}; use {}.name={}, or leave it out", setting.str(),
                      fmt::join(parts, ", "), section, section, part_in(config, section)->name(), section,
                      parts.front());
@@ -195,12 +196,44 @@ void load_named_plugins(const YamlNode& root, const std::string& prefix, const s
 
 }  // namespace
 
-std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, const std::string& group,
+namespace {
+
+const YamlNode* item_of(const YamlNode& node, std::string_view key) {
+    for (std::size_t i = 0; i < node.keys.size(); ++i)
+        if (node.keys[i] == key) return &node.items[i];
+    return nullptr;
+}
+
+// The configurations of runs from before parts had keys of their own list every key, whatever was chosen, and the loss
+// where the task is now. Turns such a tree into today's; false for any other.
+bool bring_up_to_date(YamlNode& root) {
+    const YamlNode* loss = item_of(root, "loss");
+    const YamlNode* name = loss == nullptr ? nullptr : item_of(*loss, "name");
+    if (name == nullptr || item_of(root, "task") != nullptr || item_of(root, "stability") == nullptr) return false;
+    for (std::size_t i = 0; i < root.keys.size(); ++i) {
+        if (root.keys[i] != "loss") continue;
+        root.keys[i] = "task";
+        for (std::size_t k = 0; k < root.items[i].keys.size(); ++k) {
+            if (root.items[i].keys[k] == "weight") root.items[i].keys[k] = "loss_weight";
+            if (root.items[i].keys[k] == "name")
+                root.items[i].items[k].text =
+                    root.items[i].items[k].text == "exp" ? "exponential_loss" : "classification";
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
                              const std::string& origin) {
     load_named_plugins(root, prefix, origin);
+    const bool is_older = prefix.empty() && bring_up_to_date(root);
     Flattener flattener(group, origin, prefix.empty());
     flattener.walk(root, prefix);
-    return flattener.take();
+    std::vector<Setting> settings = flattener.take();
+    for (Setting& setting : settings) setting.if_it_fits = is_older;
+    return settings;
 }
 
 void apply(const std::vector<Setting>& settings, Config& config, Origins& origins) {
@@ -212,7 +245,7 @@ void apply(const std::vector<Setting>& settings, Config& config, Origins& origin
         check<UsageError>(!setting.takes_back || !whole || origins.contains(setting.key),
                           "{}: '~{}' takes back nothing: no file and no word before it sets {}; leave it out",
                           setting.origin, setting.key, setting.key);
-        if (!chooses(setting)) field_in(config, setting).set(config, setting);
+        if (const Field* field = chooses(setting) ? nullptr : field_in(config, setting)) field->set(config, setting);
         if (setting.key == "plugins") config.plugins = loaded_plugins();  // they were loaded when they were read
         if (!null)
             origins[setting.key] = setting.origin;

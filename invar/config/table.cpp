@@ -162,6 +162,8 @@ std::vector<Field> make_fields() {
              "Steps between checkpoints; 0 makes one at the end of each epoch."),
          key("keep_checkpoints", &T::keep_checkpoints, at_least(1), "Newest checkpoints to keep."),
          key("grad_ckpt", &T::grad_ckpt, any(), "Recompute activations in backward instead of keeping them."),
+         key("freeze", &T::freeze, any(),
+             "Parameters that are not trained, by patterns of their names or of modules around them, such as [conv*]."),
          key("on_instability", &T::on_instability, one_of({"stop", "skip", "recover"}),
              "skip leaves steps with NaN or Inf out and goes on; stop ends the run with a diagnosis; recover goes back "
              "to the last checkpoint and on in a safer precision."),

@@ -47,7 +47,7 @@ using Origins = std::map<std::string, std::string>;
 void check_together(const Config& config, const Origins& origins);
 
 // Turns the tree of a file (or a value of the command line, below `prefix`) into settings, in order.
-std::vector<Setting> flatten(const YamlNode& root, const std::string& prefix, const std::string& group,
+std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
                              const std::string& origin);
 
 // Sets them, the later over the earlier; the choices of parts first. A key of a part that is not chosen is an error.

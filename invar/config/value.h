@@ -18,6 +18,7 @@ struct Setting {
     YamlNode value;           // null (back to the default), a scalar or a list
     std::string origin;       // "configs/trainer/fp16_safe.yaml:3" or "command line"
     bool takes_back = false;  // ~key: an error where there is nothing to take back
+    bool if_it_fits = false;  // left out where it belongs to a part that is not chosen
 
     // "trainer.max_epochs = 0 (command line)", for errors.
     std::string str() const;

@@ -72,6 +72,7 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
             fail<UsageError>("init_from={}", error.what());
         }
     }
+    for (const std::string& pattern : config.trainer.freeze) model->freeze(pattern);
     override_precision(*model, config.trainer.precision_overrides);
     if (config.trainer.grad_ckpt)
         for (Module* block : model->checkpoint_blocks()) block->set_checkpointed(true);

@@ -5,7 +5,9 @@
 #include "invar/config/config.h"
 #include "invar/config/help.h"
 #include "invar/core/error.h"
+#include "invar/data/image_set.h"
 #include "invar/models/models.h"
+#include "invar/optim/specs.h"
 #include "invar/tasks/classification.h"
 #include "tests/core/expect_error.h"
 
@@ -71,6 +73,26 @@ TEST(PartsDeathTest, TwoOfOneNameAreAnErrorThatNamesIt) {
         }
     };
     EXPECT_EXIT(twice(), testing::ExitedWithCode(3), "the data 'synthetic' cannot be registered: there is one");
+}
+
+// As runs wrote it when every key was listed whatever was chosen.
+TEST(Parts, ConfigurationsOfOlderRunsAreRead) {
+    const std::string old =
+        "model: {name: convnet, hidden: [], classes: 10, dropout: 0.5}\n"
+        "loss: {name: exp, weight: 0.5}\n"
+        "data: {name: fashion_mnist, root: there, size: 60000, height: 28, width: 28, channels: 1, classes: 10}\n"
+        "optimizer: {name: adam, lr: 0.1, momentum: 0, nesterov: false, betas: [0.9, 0.99], eps: 1e-8}\n"
+        "scheduler: {name: cosine, step_size: 1000, gamma: 0.1, min_lr: 0.01, pct_start: 0.3}\n"
+        "stability: {window: 40}\n";
+    const Config config = parse_config(old, "config.yaml");
+    EXPECT_EQ(config.task.name(), "exponential_loss");
+    EXPECT_EQ(config.task.as<ClassificationOptions>().loss_weight, 0.5);
+    EXPECT_EQ(config.model.as<ConvNetOptions>().dropout, 0.5);
+    EXPECT_EQ(config.data.as<ImageOptions>().root, "there");
+    EXPECT_EQ(config.optimizer.as<AdamOptions>().betas[1], 0.99);
+    EXPECT_EQ(config.scheduler.as<CosineOptions>().min_lr, 0.01);
+    EXPECT_EQ(config.stability.window, 40);
+    EXPECT_THROW(parse_config("loss: {name: exp}\n", "mine.yaml"), UsageError) << "nobody's run";
 }
 
 }  // namespace

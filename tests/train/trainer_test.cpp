@@ -343,6 +343,18 @@ TEST(Trainer, GivesUpOnAQuietRunToo) {
     EXPECT_ERROR(train(config), Error, "steps in a row");
 }
 
+TEST(Trainer, LeavesFrozenParametersAsTheyWere) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.freeze = {"1.*"};
+    const StateDict before = make_initial_model(*make_task(config), config)->state_dict();
+    const StateDict after = model_weights(load_checkpoint(last_checkpoint(train(config).folder)));
+    for (const auto& [name, value] : before)
+        EXPECT_EQ(value.to_vector<float>() == after.at(name).to_vector<float>(), name.starts_with("1.")) << name;
+    config.trainer.freeze = {"fc*"};
+    EXPECT_ERROR(invar::Setup{config}, UsageError, "'fc*'");
+}
+
 TEST(Setup, RefusesWhatDoesNotFit) {
     const ScratchFolder scratch;
     const Config good = small_config(scratch.path());

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# A network that a user writes, as a plug-in, beside the same one built in: milliseconds a step, in turns, and the ratio of the best.
+# usage: own_vs_built_in.sh INVAR PLUGIN [key=value ...]     (1.00 is the same; above is faster)
+set -euo pipefail
+invar=$1 plugin=$2
+shift 2
+measure() { "$invar" --plugin "$plugin" bench data=synthetic "model=$1" --precisions 32-true,16-mixed,bf16-mixed --steps 20 --json "${@:2}"; }
+for turn in 1 2 3; do
+  for model in convnet own_convnet; do measure $model "$@" >"/tmp/own_vs_built_in.$model.$turn"; done
+done
+python3 - <<'P'
+import json
+def best(model):
+    found = {}
+    for turn in (1, 2, 3):
+        for line in open(f"/tmp/own_vs_built_in.{model}.{turn}"):
+            r = json.loads(line)
+            found[r["precision"]] = min(found.get(r["precision"], 1e9), r["fastest_ms"])
+    return found
+ours, own = best("convnet"), best("own_convnet")
+print("precision    built in ms   own ms   ratio")
+for p in ours: print(f"{p:<12} {ours[p]:11.4f} {own[p]:8.4f}   {ours[p] / own[p]:.3f}")
+P
