@@ -6,6 +6,7 @@
 #include "invar/autograd/node.h"
 #include "invar/config/config.h"
 #include "invar/config/part.h"
+#include "invar/core/dlpack.h"
 #include "invar/core/error.h"
 #include "invar/core/format_info.h"
 #include "invar/core/print.h"

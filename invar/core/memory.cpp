@@ -87,7 +87,8 @@ class CachingAllocator {
     }
 
     void zero(void* data, std::size_t bytes) { raw_->zero(data, bytes); }
-    // Not under the lock: it may wait for the device.
+    // Neither is under the lock: they may wait for the device.
+    void synchronize() { raw_->synchronize(); }
     void copy_to_host(void* host, const void* data, std::size_t bytes) { raw_->copy_to_host(host, data, bytes); }
 
     MemoryStats stats() {
@@ -239,8 +240,20 @@ void release_cached_memory(Device device) {
 Storage::Storage(std::size_t bytes, Device device, Purpose purpose)
     : data_(allocator_of(device).allocate(bytes, purpose, device)), bytes_(bytes), device_(device), purpose_(purpose) {}
 
+Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter)
+    : data_(data), bytes_(bytes), device_(device), owned_(false), deleter_(std::move(deleter)) {
+    allocator_of(device);  // throws where there is no such device
+}
+
 Storage::~Storage() {
-    allocator_of(device_).free(data_, bytes_, purpose_);
+    if (owned_) allocator_of(device_).free(data_, bytes_, purpose_);
+    if (!deleter_) return;
+    // A device that fails, or is being recorded, cannot be waited for; the caller gets the memory back all the same.
+    try {
+        synchronize(device_);
+    } catch (const Error&) {
+    }
+    deleter_(data_);
 }
 
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
@@ -264,6 +277,9 @@ void set_device_loader(void (*load)(Device)) {
 
 void set_zero(Device device, void* data, std::size_t bytes) {
     if (bytes > 0) allocator_of(device).zero(data, bytes);
+}
+void synchronize(Device device) {
+    allocator_of(device).synchronize();
 }
 void copy_to_host(Device device, void* host, const void* data, std::size_t bytes) {
     if (bytes > 0) allocator_of(device).copy_to_host(host, data, bytes);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -47,6 +48,9 @@ void release_cached_memory(Device device);
 class Storage {
   public:
     Storage(std::size_t bytes, Device device, Purpose purpose);
+    // Memory of the caller's, which is in no MemoryStats. `deleter`, where there is one, is called once, when nothing
+    // uses the memory any more: the device is waited for first.
+    Storage(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter);
     ~Storage();
     Storage(const Storage&) = delete;
     Storage& operator=(const Storage&) = delete;
@@ -61,7 +65,9 @@ class Storage {
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
     Device device_;
-    Purpose purpose_;
+    Purpose purpose_ = Purpose::data;
+    bool owned_ = true;
+    std::function<void(void*)> deleter_;
     std::uint64_t version_ = 0;
 };
 
@@ -74,6 +80,7 @@ class RawMemory {
     virtual void zero(void* data, std::size_t bytes) { std::memset(data, 0, bytes); }  // in order with its kernels
     // Waits for the device, where its memory is not the host's own.
     virtual void copy_to_host(void* host, const void* data, std::size_t bytes) { std::memcpy(host, data, bytes); }
+    virtual void synchronize() {}  // until the device is done with what it was given
 };
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory);
 
@@ -107,5 +114,6 @@ class MemoryPool {
 
 void copy_to_host(Device device, void* host, const void* data, std::size_t bytes);
 void set_zero(Device device, void* data, std::size_t bytes);
+void synchronize(Device device);  // until its memory holds what it was told to hold, for those who read it themselves
 
 }  // namespace invar

@@ -23,6 +23,18 @@ struct TensorImpl {
     Tensor shadow;
 };
 
+namespace {
+
+// Elements from the first to the last that the strides reach, gaps included.
+std::int64_t extent(const Shape& shape, const Shape& strides) {
+    if (shape.numel() == 0) return 0;
+    std::int64_t count = 1;
+    for (int i = 0; i < shape.rank(); ++i) count += (shape[i] - 1) * strides[i];
+    return count;
+}
+
+}  // namespace
+
 Tensor Tensor::empty(const Shape& shape, Dtype dtype, Device device) {
     const std::int64_t count = shape.numel();
     if (count > std::numeric_limits<std::int64_t>::max() / std::int64_t(size_of(dtype)))
@@ -33,6 +45,30 @@ Tensor Tensor::empty(const Shape& shape, Dtype dtype, Device device) {
     impl->shape = shape;
     impl->strides = contiguous_strides(shape);
     impl->dtype = dtype;
+    return Tensor(std::move(impl));
+}
+
+Tensor Tensor::from_blob(void* data, const Shape& shape, const BlobOptions& options) {
+    const std::string what = fmt::format("{}{}", name_of(options.dtype), shape.str());
+    const Shape strides = options.strides.value_or(contiguous_strides(shape));
+    if (strides.rank() != shape.rank()) fail("from_blob: strides {} for {}", strides.str(), what);
+    for (const std::int64_t stride : strides)
+        if (stride < 0) fail("from_blob: strides {} for {}; none may be negative", strides.str(), what);
+    const std::int64_t count = shape.numel(), size = std::int64_t(size_of(options.dtype));
+    if (data == nullptr && count > 0) fail("from_blob: no memory was given for {}", what);
+    if (reinterpret_cast<std::uintptr_t>(data) % std::uintptr_t(size) != 0)
+        fail("from_blob: {} lies at an address that is no multiple of {} bytes", what, size);
+    // An absent tensor is one without an address; an empty one has one that nobody reads.
+    static char nothing[sizeof(double)];
+    std::function<void(void*)> deleter;
+    if (options.deleter) deleter = [call = options.deleter, data](void*) { call(data); };
+    auto impl = std::make_shared<TensorImpl>();
+    impl->storage =
+        std::make_shared<Storage>(data == nullptr ? nothing : data, std::size_t(extent(shape, strides) * size),
+                                  options.device, std::move(deleter));
+    impl->shape = shape;
+    impl->strides = strides;
+    impl->dtype = options.dtype;
     return Tensor(std::move(impl));
 }
 
@@ -177,9 +213,7 @@ Tensor Tensor::detach() const {
 
 Tensor Tensor::on_host() const {
     if (device().is_cpu()) return detach();
-    std::int64_t extent = numel() > 0 ? 1 : 0;  // from the first element to the last that the strides reach
-    for (int i = 0; extent > 0 && i < rank(); ++i) extent += (shape()[i] - 1) * strides()[i];
-    const Tensor memory = empty({extent}, dtype());
+    const Tensor memory = empty({extent(shape(), strides())}, dtype());
     copy_to_host(device(), memory.raw(), raw(), memory.bytes());
     return memory.as_strided(0, shape(), strides());
 }

@@ -2,7 +2,9 @@
 // Copying a Tensor copies the handle; maths lives in ops/.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,15 @@ namespace invar {
 
 class Node;  // autograd/node.h
 struct TensorImpl;
+struct Indices;  // ops/index.h
+
+// What from_blob is told of the caller's memory beside its address and shape.
+struct BlobOptions {
+    Dtype dtype = Dtype::f32;
+    Device device = {};
+    std::optional<Shape> strides = {};             // in elements; dense in rows where there are none
+    std::function<void(void* data)> deleter = {};  // called once, when the last tensor that sees the memory is gone
+};
 
 class Tensor {
   public:
@@ -28,6 +39,11 @@ class Tensor {
     template <class T>
     static Tensor from(const std::vector<T>& values, const Shape& shape, Dtype dtype = dtype_of<T>);
     static Tensor scalar(double value, Dtype dtype = Dtype::f32);
+    // The caller's memory seen as a tensor, without a copy: both see what the other writes. It must last as long as any
+    // tensor that sees it, results recorded for backward included, and is in no MemoryStats. A leaf like any other,
+    // which may learn; who writes to it behind Invar's back says so by bump_version(), so that backward does not use
+    // what has changed. Throws where the address does not fit the dtype, or strides are negative.
+    static Tensor from_blob(void* data, const Shape& shape, const BlobOptions& options = {});
 
     bool defined() const { return impl_ != nullptr; }
     explicit operator bool() const { return defined(); }
@@ -54,6 +70,8 @@ class Tensor {
     // tensor that is not contiguous itself, whose elements do not lie side by side, and for a window that leaves the
     // storage.
     Tensor window(std::int64_t offset, const Shape& shape) const;
+    // x[1], x[{-1, Slice{2, 5}}], x[mask]; include ops/index.h, which has the rules.
+    Tensor operator[](const Indices& indices) const;
     // Any strided window; the caller vouches for its bounds.
     Tensor as_strided(std::int64_t offset, const Shape& shape, const Shape& strides) const;
     // The same memory without the autograd edge.

@@ -71,6 +71,10 @@ Tensor embedding(const Tensor& ids, const Tensor& table) {
     if (table.rank() != 2 || !is_floating(table.dtype()))
         fail("embedding: the table must be a floating [rows, width], not {}", table.str());
     check_indices("embedding", ids, table.size(0));
+    return rows_at(table, ids);
+}
+
+Tensor rows_at(const Tensor& table, const Tensor& ids) {
     return apply(Embedding{}, {ids, table});
 }
 

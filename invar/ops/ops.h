@@ -6,6 +6,7 @@
 #include "invar/ops/conv.h"
 #include "invar/ops/creation.h"
 #include "invar/ops/dropout.h"
+#include "invar/ops/index.h"
 #include "invar/ops/indexing.h"
 #include "invar/ops/losses.h"
 #include "invar/ops/matmul.h"

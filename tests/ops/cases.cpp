@@ -101,6 +101,10 @@ void add_shapes(std::vector<OpCase>& all) {
     one("squeeze/middle", {2, 1, 3}, [](const Tensor& x) { return squeeze(x, 1); });
     one("slice/steps", {2, 7}, [](const Tensor& x) { return slice(x, 1, 1, 6, 2); });
     one("slice/rows", {5, 2}, [](const Tensor& x) { return slice(x, 0, -3, -1); });
+    one("index/view", {3, 4, 5}, [](const Tensor& x) { return x[{-1, NewAxis{}, Slice{1, 4, 2}, Slice{2}}]; });
+    one("index/picks", {3, 4, 5}, [](const Tensor& x) {
+        return x[{indices({2, 0, -1}, {3}), Slice{1}, indices({4, 4, 4}, {3})}];
+    });
     one("expand/rows", {3, 1}, [](const Tensor& x) { return expand(x, {2, 3, 4}); });
     one("expand/leading_ones", {2, 3}, [](const Tensor& x) { return expand(x, {1, 1, 2, 3}); });
     one("expand/same", {2, 3}, [](const Tensor& x) { return expand(x, {2, 3}); });

@@ -23,10 +23,11 @@ const std::map<CastClass, std::vector<std::string>> kClasses{
       "layer_norm", "group_norm", "sum",       "mean",           "var", "upsample", "cross_entropy", "nll_loss",
       "mse",        "l1",         "smooth_l1", "bce_with_logits"}},
     {CastClass::widest, {"add", "sub", "mul", "div", "maximum", "minimum", "where", "cat"}},
-    {CastClass::keep, {"neg",        "affine",  "sqrt",   "tanh",       "sigmoid",    "relu",       "gelu",
-                       "gelu_tanh",  "silu",    "abs",    "div_scalar", "clamp",      "reshape",    "permute",
-                       "unsqueeze",  "squeeze", "slice",  "expand",     "contiguous", "max_pool2d", "avg_pool2d",
-                       "batch_norm", "max",     "gather", "dropout",    "embedding",  "cast",       "to"}},
+    {CastClass::keep,
+     {"neg",    "affine",  "sqrt",       "tanh",       "sigmoid",    "relu",       "gelu",       "gelu_tanh",
+      "silu",   "abs",     "div_scalar", "clamp",      "reshape",    "permute",    "unsqueeze",  "squeeze",
+      "slice",  "index",   "expand",     "contiguous", "max_pool2d", "avg_pool2d", "batch_norm", "max",
+      "gather", "dropout", "embedding",  "cast",       "to"}},
     {CastClass::refuse, {"bce"}},
 };
 

@@ -34,6 +34,10 @@ class CudaMemory final : public RawMemory {
     void copy_to_host(void* host, const void* data, std::size_t bytes) override {
         refuse_recording("reading a value back");
         INVAR_CUDA_CHECK(cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream()));
+        synchronize();
+    }
+    void synchronize() override {
+        refuse_recording("waiting for the device");
         INVAR_CUDA_CHECK(cudaStreamSynchronize(stream()));
     }
 };

@@ -266,8 +266,7 @@ void CudaKernels::scale_gradients(const View& gradients, float factor, float lim
 }
 
 void CudaKernels::synchronize() {
-    refuse_recording("waiting for the device");
-    INVAR_CUDA_CHECK(cudaStreamSynchronize(stream()));
+    invar::synchronize(Device::cuda());
 }
 
 bool CudaKernels::idle() {
