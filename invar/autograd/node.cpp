@@ -171,12 +171,20 @@ Tensor SavedTensor::unpack(const Node& node) const {
 }
 
 void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
-    const std::shared_ptr<Node> start = gradient_edge(root);
-    check(start != nullptr, "backward: the tensor {} does not depend on anything that requires a gradient", root.str());
-    check(gradient.defined() || root.numel() == 1,
-          "backward: only a scalar has an implicit gradient; {} needs one given", root.str());
-    check(!gradient.defined() || gradient.shape() == root.shape(), "backward: gradient {} for a result of shape {}",
-          gradient.str(), root.shape().str());
+    backward(Tensors{root}, Tensors{gradient}, keep_graph);
+}
+
+void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
+    check(roots.size() == gradients.size(), "backward: {} gradients for {} results", gradients.size(), roots.size());
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+        const Tensor &root = roots[i], &gradient = gradients[i];
+        check(root.requires_grad(), "backward: the tensor {} does not depend on anything that requires a gradient",
+              root.str());
+        check(gradient.defined() || root.numel() == 1,
+              "backward: only a scalar has an implicit gradient; {} needs one given", root.str());
+        check(!gradient.defined() || gradient.shape() == root.shape(), "backward: gradient {} for a result of shape {}",
+              gradient.str(), root.shape().str());
+    }
 
     const NoGrad no_grad;
     // Later nodes first: a node's sequence number is larger than those of all its inputs, leaves excepted, and leaves
@@ -186,8 +194,12 @@ void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
     };
     std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, decltype(earlier)> ready(earlier);
     std::unordered_map<Node*, Sum> sums;
-    sums[start.get()].add(gradient.defined() ? gradient : filled_like(root, 1.0));
-    ready.push(start);
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+        const std::shared_ptr<Node> start = gradient_edge(roots[i]);
+        const auto [place, fresh] = sums.try_emplace(start.get());
+        place->second.add(gradients[i].defined() ? gradients[i] : filled_like(roots[i], 1.0));
+        if (fresh) ready.push(start);
+    }
 
     while (!ready.empty()) {
         const std::shared_ptr<Node> node = ready.top();

@@ -83,6 +83,8 @@ class SavedTensor {
 
 // Runs backward from a scalar (or with an explicit gradient). Saved tensors are freed as it goes, unless kept.
 void backward(const Tensor& root, const Tensor& gradient = {}, bool keep_graph = false);
+// From several results at once, each with its gradient: what they share is gone through once, with the sum.
+void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph = false);
 
 // Whether operations are recorded on this thread, until the end of a scope.
 class GradMode {

@@ -13,7 +13,10 @@ namespace {
 class ConvNet : public Module {
   public:
     ConvNet(const ConvNetOptions& o, const ImageShape& image, std::int64_t classes)
-        : pooled_{(image.height - 4) / 2, (image.width - 4) / 2, 64},
+        : options_(o),
+          image_(image),
+          classes_(classes),
+          pooled_{(image.height - 4) / 2, (image.width - 4) / 2, 64},
           conv1(add<Conv2d>("conv1", image.channels, 32, 3, ops::Conv2dOptions{.activation = Activation::relu})),
           conv2(add<Conv2d>("conv2", 32, 64, 3)),
           dropout1(add<Dropout>("dropout1", o.dropout < 0 ? 0.25 : o.dropout)),
@@ -30,7 +33,14 @@ class ConvNet : public Module {
         return fc2(dropout2(y));
     }
 
+    std::unique_ptr<Module> new_instance() const override {
+        return std::make_unique<ConvNet>(options_, image_, classes_);
+    }
+
   private:
+    ConvNetOptions options_;
+    ImageShape image_;
+    std::int64_t classes_;
     ImageShape pooled_;
     Conv2d &conv1, &conv2;
     Dropout &dropout1, &dropout2;

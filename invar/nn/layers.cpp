@@ -55,6 +55,7 @@ Tensor value_of(const Parameter* parameter) {
 
 Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape image, Activation activation)
     : weight(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image))),
+      image_(image),
       activation_(activation) {
     if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in));
 }
@@ -146,6 +147,52 @@ Tensor MaxPool2d::forward(const Tensor& x) {
 }
 Tensor Flatten::forward(const Tensor& x) {
     return ops::flatten(x, 1);
+}
+
+// --- another one of each, for clone() ---
+
+std::unique_ptr<Module> Linear::new_instance() const {
+    const Shape& w = weight.value.shape();
+    return std::make_unique<Linear>(w[1], w[0], bias != nullptr, image_, activation_);
+}
+std::unique_ptr<Module> Conv2d::new_instance() const {
+    const Shape& w = weight.value.shape();
+    return std::make_unique<Conv2d>(w[3] * options_.groups, w[0], ops::Pair(w[1], w[2]), options_, bias != nullptr);
+}
+std::unique_ptr<Module> ConvTranspose2d::new_instance() const {
+    const Shape& w = weight.value.shape();
+    return std::make_unique<ConvTranspose2d>(w[0], w[3] * options_.groups, ops::Pair(w[1], w[2]), options_,
+                                             bias != nullptr);
+}
+std::unique_ptr<Module> BatchNorm::new_instance() const {
+    return std::make_unique<BatchNorm>(weight.value.size(0), eps_, momentum_);
+}
+std::unique_ptr<Module> LayerNorm::new_instance() const {
+    return std::make_unique<LayerNorm>(weight.value.size(0), eps_);
+}
+std::unique_ptr<Module> GroupNorm::new_instance() const {
+    return std::make_unique<GroupNorm>(groups_, weight.value.size(0), eps_);
+}
+std::unique_ptr<Module> Embedding::new_instance() const {
+    return std::make_unique<Embedding>(weight.value.size(0), weight.value.size(1));
+}
+std::unique_ptr<Module> Dropout::new_instance() const {
+    return std::make_unique<Dropout>(p_);
+}
+std::unique_ptr<Module> Relu::new_instance() const {
+    return std::make_unique<Relu>();
+}
+std::unique_ptr<Module> Identity::new_instance() const {
+    return std::make_unique<Identity>();
+}
+std::unique_ptr<Module> Gelu::new_instance() const {
+    return std::make_unique<Gelu>(tanh_form_);
+}
+std::unique_ptr<Module> MaxPool2d::new_instance() const {
+    return std::make_unique<MaxPool2d>(kernel_);
+}
+std::unique_ptr<Module> Flatten::new_instance() const {
+    return std::make_unique<Flatten>();
 }
 
 }  // namespace invar

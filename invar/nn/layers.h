@@ -16,10 +16,12 @@ class Linear : public Module {
     Linear(std::int64_t in, std::int64_t out, bool bias = true, ImageShape image = {},
            Activation activation = Activation::none);
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
     Parameter& weight;
     Parameter* bias = nullptr;
 
   private:
+    ImageShape image_;
     Activation activation_;
 };
 
@@ -27,6 +29,7 @@ class Conv2d : public Module {
   public:
     Conv2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options = {}, bool bias = true);
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     ops::Conv2dOptions options_;  // checked before the weights are made
@@ -41,6 +44,7 @@ class ConvTranspose2d : public Module {
     ConvTranspose2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options = {},
                     bool bias = true);
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     ops::Conv2dOptions options_;  // checked before the weights are made
@@ -55,6 +59,7 @@ class BatchNorm : public Module {
   public:
     explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
     Parameter &weight, &bias;
     Tensor &running_mean, &running_var, &batches;
 
@@ -66,6 +71,7 @@ class LayerNorm : public Module {
   public:
     explicit LayerNorm(std::int64_t size, double eps = 1e-5);
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
     Parameter &weight, &bias;
 
   private:
@@ -76,6 +82,7 @@ class GroupNorm : public Module {
   public:
     GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5);
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
     Parameter &weight, &bias;
 
   private:
@@ -87,6 +94,7 @@ class Embedding : public Module {
   public:
     Embedding(std::int64_t count, std::int64_t size);
     Tensor forward(const Tensor& ids) override;
+    std::unique_ptr<Module> new_instance() const override;
     Parameter& weight;
 };
 
@@ -94,6 +102,7 @@ class Dropout : public Module {
   public:
     explicit Dropout(double p) : p_(p) {}
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     double p_;
@@ -102,18 +111,21 @@ class Dropout : public Module {
 class Relu : public Module {
   public:
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 };
 
 // Keeps a place in a Sequential whose work another layer does, so that the names of those behind it stay.
 class Identity : public Module {
   public:
     Tensor forward(const Tensor& x) override { return x; }
+    std::unique_ptr<Module> new_instance() const override;
 };
 
 class Gelu : public Module {
   public:
     explicit Gelu(bool tanh_form = false) : tanh_form_(tanh_form) {}
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     bool tanh_form_;
@@ -123,6 +135,7 @@ class MaxPool2d : public Module {
   public:
     explicit MaxPool2d(ops::Pair kernel) : kernel_(kernel) {}
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     ops::Pair kernel_;
@@ -131,6 +144,7 @@ class MaxPool2d : public Module {
 class Flatten : public Module {
   public:
     Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
 };
 
 }  // namespace invar

@@ -1,13 +1,17 @@
 #include "invar/nn/module.h"
 
+#include <cxxabi.h>
 #include <fnmatch.h>
 
+#include <cstdlib>
 #include <set>
+#include <typeinfo>
 #include <utility>
 
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
+#include "invar/core/rng.h"
 #include "invar/core/suggest.h"
 #include "invar/kernels/kernels.h"
 #include "invar/nn/module_watch.h"
@@ -29,6 +33,31 @@ std::string listed(const std::vector<std::string>& names) {
     std::string text = fmt::format("{}", fmt::join(names.begin(), end, ", "));
     return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
 }
+
+std::string type_name(const Module& module) {
+    int status = 0;
+    const std::unique_ptr<char, void (*)(void*)> name(
+        abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, &status), std::free);
+    return status == 0 ? name.get() : typeid(module).name();
+}
+
+Tensor copied(const Tensor& value) {
+    Tensor copy = Tensor::empty_like(value);
+    kernels_for(copy.device()).copy(value.view(), copy.view());
+    return copy;
+}
+
+// Leaves the default generator as it was.
+class KeepRandom {
+  public:
+    KeepRandom() : before_(default_generator().state()) {}
+    ~KeepRandom() { default_generator().set_state(before_); }
+    KeepRandom(const KeepRandom&) = delete;
+    KeepRandom& operator=(const KeepRandom&) = delete;
+
+  private:
+    RngState before_;
+};
 
 const ModuleWatch::See*& watching() {
     thread_local const ModuleWatch::See* see = nullptr;
@@ -80,12 +109,12 @@ Tensor Module::operator()(const Tensor& x) {
     return result;
 }
 
-// Several tensors are not recomputed: what is checkpointed inside is.
 Tensors Module::operator()(const Tensors& inputs) {
-    if (inputs.size() == 1 && checkpointed_) return {(*this)(inputs[0])};
     const ModuleScope scope(name_);
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
+    if (checkpointed_ && training_ && GradMode::recording())
+        return ops::checkpoint([this](const Tensors& in) { return forward(in); }, inputs);
     Tensors results = forward(inputs);
     if (const ModuleWatch::See* const see = watching(); see != nullptr && !parameters_.empty())
         for (const Tensor& result : results) (*see)(ModuleScope::path(), result);
@@ -173,14 +202,45 @@ std::vector<Module*> Module::checkpoint_blocks() {
     return blocks;
 }
 
+std::unique_ptr<Module> Module::new_instance() const {
+    fail<UsageError>("clone: {} does not say how another one is made; override new_instance()", type_name(*this));
+}
+
+std::unique_ptr<Module> Module::clone() {
+    const KeepRandom keep;  // its first weights are drawn only to be overwritten
+    std::unique_ptr<Module> copy = new_instance();
+    const NoGrad no_grad;
+    const PurposeScope purpose(Purpose::weights);
+    const auto ours = modules(), theirs = copy->modules();
+    bool alike = ours.size() == theirs.size();
+    for (std::size_t i = 0; alike && i < ours.size(); ++i) {
+        Module &from = *ours[i].second, &to = *theirs[i].second;
+        alike = ours[i].first == theirs[i].first && typeid(from) == typeid(to) &&
+                from.parameters_.size() == to.parameters_.size() && from.buffers_.size() == to.buffers_.size();
+        if (!alike) break;
+        to.training_ = from.training_;
+        to.checkpointed_ = from.checkpointed_;
+        to.precision_ = from.precision_;
+        for (std::size_t p = 0; p < from.parameters_.size(); ++p) {
+            const Parameter& parameter = *from.parameters_[p].second;
+            to.parameters_[p].second->value =
+                copied(parameter.value).set_requires_grad(parameter.value.requires_grad());
+            to.parameters_[p].second->layout = parameter.layout;
+        }
+        for (std::size_t b = 0; b < from.buffers_.size(); ++b)
+            *to.buffers_[b].second = copied(*from.buffers_[b].second);
+    }
+    check<UsageError>(alike, "clone: new_instance() of {} makes a module that differs from it, {}; override it",
+                      type_name(*this), type_name(*copy));
+    return copy;
+}
+
 StateDict Module::state_dict() {
     StateDict state;
     for (const Parameter* parameter : parameters()) state.emplace(parameter->name, parameter->to_file());
     visit("", [&](const std::string& path, Module& module) {
         for (auto& [name, buffer] : module.buffers_) {
-            Tensor copy = Tensor::empty_like(*buffer);
-            kernels_for(copy.device()).copy(buffer->view(), copy.view());
-            state.emplace(joined(path, name), copy.on_host());
+            state.emplace(joined(path, name), copied(*buffer).on_host());
         }
     });
     return state;
@@ -249,6 +309,18 @@ Parameter& Module::add_parameter(const std::string& name, Tensor value, FileLayo
 Tensor& Module::add_buffer(const std::string& name, Tensor value) {
     buffers_.emplace_back(name, std::make_unique<Tensor>(std::move(value)));
     return *buffers_.back().second;
+}
+
+std::unique_ptr<Module> ModuleList::new_instance() const {
+    auto made = std::make_unique<ModuleList>();
+    for (const Module* module : modules_) made->append(module->new_instance());
+    return made;
+}
+
+std::unique_ptr<Module> Sequential::new_instance() const {
+    auto made = std::make_unique<Sequential>();
+    for (const Module* block : blocks_) made->then(block->new_instance());
+    return made;
 }
 
 Tensor Sequential::forward(const Tensor& x) {

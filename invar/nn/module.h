@@ -53,6 +53,13 @@ class Module {
     // Moves parameters and buffers; before an optimizer is made, which keeps them in memory of its own.
     void to(Device device);
 
+    // A copy with weights and buffers of its own, and the same training mode, frozen weights, precisions and
+    // checkpointing; without gradients and shadows. The random numbers of the program go on as if nothing had been
+    // made. Throws a UsageError that names the class where a module does not say how another one is made.
+    std::unique_ptr<Module> clone();
+    // A module as the constructor made this one, for clone(): `return std::make_unique<Net>(options_);`.
+    virtual std::unique_ptr<Module> new_instance() const;
+
     // PyTorch's names and layouts, on the host. Strict loading names what is missing, unexpected or misshapen.
     StateDict state_dict();
     void load_state_dict(const StateDict& state, bool strict = true);
@@ -108,6 +115,7 @@ class ModuleList : public Module {
     auto begin() const { return modules_.begin(); }
     auto end() const { return modules_.end(); }
     std::vector<Module*> checkpoint_blocks() override { return modules_; }
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     std::vector<Module*> modules_;
@@ -131,6 +139,7 @@ class Sequential : public Module {
     }
     Tensor forward(const Tensor& x) override;
     std::vector<Module*> checkpoint_blocks() override { return blocks_; }
+    std::unique_ptr<Module> new_instance() const override;
 
   private:
     std::vector<Module*> blocks_;

@@ -1,5 +1,8 @@
 #include "invar/ops/checkpoint.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "invar/amp/autocast.h"
 #include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
@@ -37,54 +40,115 @@ class Rerun {
     bool outer_;
 };
 
-// Not an op of apply(): it is recorded even where x itself wants no gradient, because parameters inside may.
+using Region = std::function<Tensors(const Tensors&)>;
+
+// Not an op of apply(): it is recorded even where no input wants a gradient, because parameters inside may.
 class Checkpoint : public Node {
   public:
-    Checkpoint(std::function<Tensor(const Tensor&)> function, const Tensor& x)
-        : function_(std::move(function)), x_(x), policy_(Autocast::current()), rng_(default_generator().state()) {
-        set_inputs({gradient_edge(x)});
+    Checkpoint(Region region, const Tensors& inputs)
+        : region_(std::move(region)), policy_(Autocast::current()), rng_(default_generator().state()) {
+        std::vector<std::shared_ptr<Node>> edges;
+        for (const Tensor& input : inputs) {
+            kept_.emplace_back(input);
+            edges.push_back(gradient_edge(input));
+        }
+        set_inputs(std::move(edges));
     }
     const char* name() const override { return "checkpoint"; }
+    // The gradients of results that have nodes of their own were left here before: this one has none itself then.
     Tensors backward(const Tensor& gradient) override {
         if (released_)
             fail("{}: backward ran through this region before, and its input is gone; pass keep_graph to the first one",
                  where());
+        Tensors gradients = std::exchange(gradients_, {});
+        if (gradients.empty()) gradients = {gradient};
         const ResumeWatch watch;  // what follows is forward and backward of the region's own ops
-        Tensor x = x_.unpack(*this).detach();
-        if (inputs()[0]) x.set_requires_grad();
-        Tensor result;
+        Tensors inputs;
+        for (std::size_t i = 0; i < kept_.size(); ++i) {
+            const Tensor kept = kept_[i].unpack(*this);
+            inputs.push_back(kept ? kept.detach() : kept);
+            if (this->inputs()[i]) inputs.back().set_requires_grad();
+        }
+        Tensors results;
         {
             const Rerun rerun(policy_, rng_);
             const ModuleScope scope(module());
-            result = function_(x);
+            results = region_(inputs);
         }
-        if (!result.requires_grad()) return {Tensor{}};
-        invar::backward(result, gradient);
-        return {x.grad()};
+        Tensors roots, incoming;
+        for (std::size_t i = 0; i < results.size() && i < gradients.size(); ++i) {
+            if (!gradients[i] || !results[i] || !results[i].requires_grad()) continue;
+            roots.push_back(results[i]);
+            incoming.push_back(gradients[i]);
+        }
+        if (!roots.empty()) invar::backward(roots, incoming);
+        Tensors outgoing;
+        for (const Tensor& input : inputs) outgoing.push_back(input ? input.grad() : input);
+        return outgoing;
     }
     void release() override {
-        x_ = SavedTensor();
+        kept_.clear();
         released_ = true;
+    }
+    void leave(std::size_t result, const Tensor& gradient) {
+        gradients_.resize(std::max(gradients_.size(), result + 1));
+        gradients_[result] = gradient;
     }
 
   private:
-    std::function<Tensor(const Tensor&)> function_;
-    SavedTensor x_;
+    Region region_;
+    std::vector<SavedTensor> kept_;
     CastPolicy policy_;
     RngState rng_;
+    Tensors gradients_;
     bool released_ = false;
+};
+
+// One of a region's several results. They are all behind the region's own node in the order of backward, which
+// therefore runs when every gradient that will come has been left with it.
+class CheckpointResult : public Node {
+  public:
+    CheckpointResult(const std::shared_ptr<Checkpoint>& region, std::size_t result)
+        : region_(*region), result_(result) {
+        set_inputs({region});
+    }
+    const char* name() const override { return "checkpoint_result"; }
+    Tensors backward(const Tensor& gradient) override {
+        region_.leave(result_, gradient);
+        return {Tensor::scalar(0)};  // only says that the region is to run
+    }
+    void release() override {}
+
+  private:
+    Checkpoint& region_;  // kept by the edge to it
+    std::size_t result_;
 };
 
 }  // namespace
 
+Tensors checkpoint(const Region& region, const Tensors& inputs) {
+    if (!GradMode::recording()) return region(inputs);
+    const auto node = std::make_shared<Checkpoint>(region, inputs);
+    Tensors results;
+    {
+        const NoGrad no_grad;
+        Tensors detached;
+        for (const Tensor& input : inputs) detached.push_back(input ? input.detach() : input);
+        results = region(detached);
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        if (!results[i]) continue;
+        // detach: the region may hand back its input, or something it keeps, which must not get this edge.
+        results[i] = results[i].detach();
+        if (!is_floating(results[i].dtype())) continue;
+        results[i].set_node(results.size() == 1 ? std::shared_ptr<Node>(node)
+                                                : std::make_shared<CheckpointResult>(node, i));
+    }
+    return results;
+}
+
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& function, const Tensor& x) {
-    if (!GradMode::recording()) return function(x);
-    auto node = std::make_shared<Checkpoint>(function, x);
-    const NoGrad no_grad;
-    // detach: the function may hand back its input, or something it keeps, which must not get this edge.
-    Tensor result = function(x.detach()).detach();
-    result.set_node(std::move(node));
-    return result;
+    return checkpoint([function](const Tensors& inputs) { return Tensors{function(inputs[0])}; }, Tensors{x})[0];
 }
 
 bool recomputing() {

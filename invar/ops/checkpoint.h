@@ -1,4 +1,4 @@
-// Activation checkpointing: a region that keeps only its input, and runs again during backward to get the rest.
+// Activation checkpointing: a region that keeps only its inputs, and runs again during backward to get the rest.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,9 @@
 
 namespace invar::ops {
 
-// function(x), whose intermediate results are not kept. Gradients of x and of every parameter the function uses come
-// out the same to the bit: autocast and the random numbers are those of the first run.
+// function(inputs), whose intermediate results are not kept. Gradients of the inputs and of every parameter the
+// function uses come out the same to the bit: autocast and the random numbers are those of the first run.
+Tensors checkpoint(const std::function<Tensors(const Tensors&)>& function, const Tensors& inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& function, const Tensor& x);
 
 // Whether this thread is running a checkpointed region for the second time: side effects happened in the first.

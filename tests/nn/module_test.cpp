@@ -249,6 +249,52 @@ TEST(Module, TakesAndReturnsSeveralTensors) {
     EXPECT_TRUE(pair.linear.weight.value.grad());
 }
 
+// Two inputs, of which one is whole numbers; three results, of which one is, and two come from one random mask.
+class Several : public Module {
+  public:
+    using Module::forward;
+    Tensors forward(const Tensors& in) override {
+        const Tensor h = drop(norm(linear(in[0]) + table(in[1])));
+        return {ops::exp(h), h * in[0], ops::argmax(h, 1)};
+    }
+    Linear& linear = add<Linear>("linear", 3, 3);
+    BatchNorm& norm = add<BatchNorm>("norm", 3);
+    Embedding& table = add<Embedding>("table", 4, 3);
+    Dropout& drop = add<Dropout>("drop", 0.5);
+};
+
+TEST(Module, CheckpointingOfSeveralTensorsChangesNothingToTheBit) {
+    for (const char* precision : {"32-true", "bf16-mixed"})
+        for (const int used : {1, 2, 3}) {  // which of the two floating results the loss is made of, by bits
+            std::map<std::string, std::vector<float>> gradients[2], buffers[2];
+            std::vector<float> outputs[2], gx[2];
+            for (const bool checkpointed : {false, true}) {
+                default_generator().set_state({11, 0});
+                Several net;
+                net.set_checkpointed(checkpointed);
+                const Tensor x = ramp({4, 3}, -1, 0.17).set_requires_grad();
+                const Tensor ids = Tensor::from<std::int64_t>({0, 3, 3, 1}, {4});
+                const Autocast cast(Precision::parse(precision));
+                const Tensors y = net(x * 1.5, ids);
+                ASSERT_EQ(y.size(), 3u);
+                EXPECT_FALSE(y[2].requires_grad());
+                Tensor loss = Tensor::scalar(0);
+                if (used & 1) loss = loss + ops::mean(y[0] * y[0]);
+                if (used & 2) loss = loss + ops::mean(y[1]);
+                outputs[checkpointed] = ops::cat({y[0], y[1]}).to_vector<float>();
+                backward(loss);
+                for (const Parameter* parameter : net.parameters())
+                    gradients[checkpointed][parameter->name] = parameter->value.grad().to_vector<float>();
+                gx[checkpointed] = x.grad().to_vector<float>();
+                buffers[checkpointed] = values(net);
+            }
+            EXPECT_EQ(outputs[0], outputs[1]) << precision << used;
+            EXPECT_EQ(gradients[0], gradients[1]) << precision << used;
+            EXPECT_EQ(gx[0], gx[1]) << precision << used;
+            EXPECT_EQ(buffers[0], buffers[1]) << precision << used;
+        }
+}
+
 TEST(Module, SaysWhichModuleCannotTakeWhatItIsGiven) {
     Sequential net(std::make_unique<Linear>(3, 3));
     const Tensor x = ramp({2, 3});

@@ -97,6 +97,21 @@ TEST(Autograd, ADiamondAddsBothPathsBeforeGoingOn) {
     EXPECT_EQ(x.grad().item(), 120);
 }
 
+TEST(Autograd, SeveralResultsGoBackAtOnceThroughWhatTheyShare) {
+    const Tensor x = leaf({3});
+    const Tensor h = x * x;
+    int runs = 0;
+    register_hook(h, [&](const Tensor&) {
+        ++runs;
+        return Tensor();
+    });
+    const Tensor a = h * 2.0, b = sum(h);
+    backward(Tensors{a, b}, Tensors{full({1}, 10, Dtype::f64), {}});  // d/dh = 20 + 1
+    EXPECT_EQ(x.grad().item(), 126);
+    EXPECT_EQ(runs, 1);
+    EXPECT_ERROR(backward(Tensors{a, b}, Tensors{a}), Error, "1 gradients for 2 results");
+}
+
 TEST(Autograd, ALeafUsedTwiceAndTwoBackwardsAccumulate) {
     const Tensor x = leaf({3});
     backward(sum(x * x));

@@ -69,6 +69,25 @@ TEST(Checkpoint, NeedsLessMemoryAtThePeak) {
     EXPECT_LT(double(peak(true)), 0.6 * double(peak(false)));
 }
 
+// What several results share is recomputed once, and is not kept until then.
+TEST(Checkpoint, OfSeveralResultsRunsItsRegionOnceMoreAndKeepsOnlyItsInputs) {
+    const Tensor x = ones({1 << 12}).set_requires_grad();
+    int runs = 0;
+    const auto region = [&](const Tensors& in) {
+        ++runs;
+        Tensor y = in[0] * in[1];
+        for (int i = 0; i < 8; ++i) y = exp(y * 0.1);
+        return Tensors{sum(y), sum(y * y)};
+    };
+    const std::int64_t before = memory_stats(Device::cpu()).live_total;
+    const Tensors results = checkpoint(region, {x, x});
+    EXPECT_LT(memory_stats(Device::cpu()).live_total - before, 1024);
+    backward(results[0] + results[1] * 2.0);
+    EXPECT_EQ(runs, 2);
+    EXPECT_TRUE(x.grad());
+    EXPECT_ERROR(backward(results[0]), Error, "keep_graph");
+}
+
 TEST(Checkpoint, MovesRunningStatisticsOnce) {
     const Tensor x = small({6, 2}, 3), mean = zeros({2}), variance = ones({2});
     const Tensor other_mean = zeros({2}), other_variance = ones({2});
