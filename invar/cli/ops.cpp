@@ -1,4 +1,4 @@
-// `invar ops`: every operation with what autocast does with it.
+// `invar ops`: every operation, what it computes and what autocast does with it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,8 +37,23 @@ std::string_view meaning(CastClass cast) {
 
 struct OpsArguments {
     std::string cast_class;
-    bool json = false;
+    bool json = false, markdown = false;
 };
+
+std::vector<std::string> row_of(const OpEntry& op) {
+    return {op.name, op.doc, std::string(name_of(op.cast)), std::string(meaning(op.cast))};
+}
+
+// A row of a Markdown table; a bar inside a cell would end it.
+std::string markdown_row(const std::vector<std::string>& cells) {
+    std::string line = "|";
+    for (const std::string& cell : cells) {
+        line += ' ';
+        for (const char c : cell) line += c == '|' ? "\\|" : std::string(1, c);
+        line += " |";
+    }
+    return line;
+}
 
 void list_ops(const OpsArguments& arguments) {
     std::vector<std::string> names;
@@ -47,15 +62,23 @@ void list_ops(const OpsArguments& arguments) {
         arguments.cast_class.empty() || std::find(names.begin(), names.end(), arguments.cast_class) != names.end();
     check<UsageError>(known, "--class {}: unknown class{}; there are {}", arguments.cast_class,
                       did_you_mean(arguments.cast_class, names), fmt::join(names, ", "));
-    Table table({"operation", "class", "under autocast"});
+    check<UsageError>(!arguments.json || !arguments.markdown, "--json and --markdown exclude each other");
+    const std::vector<std::string> header{"operation", "computes", "class", "under autocast"};
+    Table table(header);
+    if (arguments.markdown)
+        say(fmt::format(
+            "# Operations\n\nMade by `invar ops --markdown` from what each operation says of itself.\n\n{}\n{}",
+            markdown_row(header), "|---|---|---|---|"));
     for (const OpEntry& op : registered_ops()) {
         if (!arguments.cast_class.empty() && name_of(op.cast) != arguments.cast_class) continue;
         if (arguments.json)
-            say(JsonLine().add("op", op.name).add("class", name_of(op.cast)).text());
+            say(JsonLine().add("op", op.name).add("computes", op.doc).add("class", name_of(op.cast)).text());
+        else if (arguments.markdown)
+            say(markdown_row(row_of(op)));
         else
-            table.row({op.name, std::string(name_of(op.cast)), std::string(meaning(op.cast))});
+            table.row(row_of(op));
     }
-    if (!arguments.json) print(table.text());
+    if (!arguments.json && !arguments.markdown) print(table.fitted("", {"under autocast", "computes"}));
 }
 
 }  // namespace
@@ -66,6 +89,7 @@ void add_ops(CLI::App& app, int&) {
     command->add_option("--class", arguments->cast_class, "Only those of this class: low, fp32, widest, keep or refuse")
         ->type_name("CLASS");
     command->add_flag("--json", arguments->json, "Print one JSON object a line");
+    command->add_flag("--markdown", arguments->markdown, "Print a Markdown document");
     command->footer(example({"invar ops --class low"}));
     command->callback([arguments] { list_ops(*arguments); });
 }

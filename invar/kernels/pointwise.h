@@ -1,8 +1,7 @@
-// The pointwise operations: each is one struct and its name in one list at the end. From the lists come the CPU and
-// CUDA kernels, the operators, the listing of `invar ops`, gradient checks and CPU-against-CUDA checks.
-// Functors compute in T = float (double for f64); kernels convert at load and store. Whole numbers have whole_result.
-// Functions are called without std::, so that a device may bring a T of its own with cheaper ones
-// (kernels/cuda/brief.cuh).
+// The pointwise operations: each is one struct and its row in one list at the end. From the lists come the CPU and CUDA
+// kernels, the functions of ops::, and what `invar ops` and the documents say. Functors compute in T = float (double
+// for f64); kernels convert at load and store. Functions are called without std::, so that a device may bring a T of
+// its own with cheaper ones (kernels/cuda/brief.cuh).
 #pragma once
 
 #include <cmath>
@@ -36,6 +35,7 @@ INVAR_HD T inverse(T x) {
 
 struct Neg {
     static constexpr const char* kName = "neg";
+    static constexpr const char* kDoc = "-x";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::nothing;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return -x; }
@@ -45,6 +45,7 @@ struct Neg {
 // a * x + b: every arithmetic with a constant but division.
 struct Affine {
     static constexpr const char* kName = "affine";
+    static constexpr const char* kDoc = "factor * x + shift";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::nothing;
     template <class T> static INVAR_HD T forward(T x, Scalars s) { return T(s.a) * x + T(s.b); }
@@ -54,6 +55,7 @@ struct Affine {
 // x / a, in one rounding: x times 1 / a would be rounded twice.
 struct DivScalar {
     static constexpr const char* kName = "div_scalar";
+    static constexpr const char* kDoc = "x / divisor, a constant";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::nothing;
     template <class T> static INVAR_HD T forward(T x, Scalars s) { return x / T(s.a); }
@@ -62,6 +64,7 @@ struct DivScalar {
 
 struct Exp {
     static constexpr const char* kName = "exp";
+    static constexpr const char* kDoc = "e to the power x";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::output;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return exp(x); }
@@ -70,6 +73,7 @@ struct Exp {
 
 struct Log {
     static constexpr const char* kName = "log";
+    static constexpr const char* kDoc = "natural logarithm of x";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return log(x); }
@@ -78,6 +82,7 @@ struct Log {
 
 struct Sqrt {
     static constexpr const char* kName = "sqrt";
+    static constexpr const char* kDoc = "square root of x";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return sqrt(x); }
@@ -86,6 +91,7 @@ struct Sqrt {
 
 struct Rsqrt {
     static constexpr const char* kName = "rsqrt";
+    static constexpr const char* kDoc = "1 / sqrt(x)";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::output;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return T(1) / sqrt(x); }
@@ -107,6 +113,7 @@ INVAR_HD T power(T x, double exponent) {
 // x to the constant power a.
 struct PowScalar {
     static constexpr const char* kName = "pow_scalar";
+    static constexpr const char* kDoc = "x to a constant power";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars s) { return power(x, s.a); }
@@ -117,6 +124,7 @@ struct PowScalar {
 
 struct Tanh {
     static constexpr const char* kName = "tanh";
+    static constexpr const char* kDoc = "hyperbolic tangent of x";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return tanh(x); }
@@ -143,6 +151,7 @@ struct Logistic {
 // Its gradient comes from its result, as in PyTorch: right to 2^-25, and so 0 where x is above 17. Tanh's likewise.
 struct Sigmoid {
     static constexpr const char* kName = "sigmoid";
+    static constexpr const char* kDoc = "1 / (1 + exp(-x))";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return logistic(x); }
@@ -151,6 +160,7 @@ struct Sigmoid {
 
 struct Relu {
     static constexpr const char* kName = "relu";
+    static constexpr const char* kDoc = "x, or 0 where x is negative";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
     // Written so that NaN passes through, and a gradient through NaN: a bad value must not be washed away.
@@ -161,6 +171,7 @@ struct Relu {
 // The exact GELU, x times the normal distribution's cumulative function. By erfc, which keeps its digits far below zero.
 struct Gelu {
     static constexpr const char* kName = "gelu";
+    static constexpr const char* kDoc = "x times the cumulative normal distribution at x";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T cumulative(T x) { return T(0.5) * erfc(-x * T(0.70710678118654752440)); }
@@ -174,6 +185,7 @@ struct Gelu {
 // The tanh form that GPT-2 was trained with; (1 + tanh(u)) / 2 is the logistic function of 2u.
 struct GeluTanh {
     static constexpr const char* kName = "gelu_tanh";
+    static constexpr const char* kDoc = "GELU in the tanh form that GPT-2 was trained with";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T twice_inner(T x) { return T(1.5957691216057307117) * (x + T(0.044715) * x * x * x); }
@@ -188,6 +200,7 @@ struct GeluTanh {
 
 struct Silu {
     static constexpr const char* kName = "silu";
+    static constexpr const char* kDoc = "x * sigmoid(x)";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(x); }
@@ -199,6 +212,7 @@ struct Silu {
 
 struct Softplus {
     static constexpr const char* kName = "softplus";
+    static constexpr const char* kDoc = "log(1 + exp(x))";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) {
@@ -209,6 +223,7 @@ struct Softplus {
 
 struct Abs {
     static constexpr const char* kName = "abs";
+    static constexpr const char* kDoc = "magnitude of x";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return fabs(x); }
@@ -219,8 +234,10 @@ struct Abs {
 // Bounds x to [a, b], to b alone where the bounds cross, as in PyTorch; NaN passes through.
 struct Clamp {
     static constexpr const char* kName = "clamp";
+    static constexpr const char* kDoc = "x within bounds";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
+    static constexpr bool kHasBounds = true;  // one that is NaN is refused
     template <class T> static INVAR_HD T forward(T x, Scalars s) {
         const T raised = x < T(s.a) ? T(s.a) : x;
         return raised > T(s.b) ? T(s.b) : raised;
@@ -229,38 +246,50 @@ struct Clamp {
 };
 
 // --- binary: forward(a, b), and one gradient for each operand ---
+// What else a struct may say: whole(a, b), the result for two whole numbers, in two's complement as in PyTorch (double would
+// lose the last digits of large ones); kFractionOfWhole, two of them give f32; kPassesGradient, both gradients are the
+// incoming one itself. Without whole() and kFractionOfWhole, two whole numbers are refused.
 
 struct Add {
     static constexpr const char* kName = "add";
+    static constexpr const char* kDoc = "a + b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = false;
+    static constexpr bool kPassesGradient = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a + b; }
+    static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) + std::uint64_t(b)); }
     template <class T> static INVAR_HD T backward_a(T g, T, T, Scalars) { return g; }
     template <class T> static INVAR_HD T backward_b(T g, T, T, Scalars) { return g; }
 };
 
 struct Sub {
     static constexpr const char* kName = "sub";
+    static constexpr const char* kDoc = "a - b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = false;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a - b; }
+    static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) - std::uint64_t(b)); }
     template <class T> static INVAR_HD T backward_a(T g, T, T, Scalars) { return g; }
     template <class T> static INVAR_HD T backward_b(T g, T, T, Scalars) { return -g; }
 };
 
 struct Mul {
     static constexpr const char* kName = "mul";
+    static constexpr const char* kDoc = "a * b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a * b; }
+    static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) * std::uint64_t(b)); }
     template <class T> static INVAR_HD T backward_a(T g, T, T b, Scalars) { return g * b; }
     template <class T> static INVAR_HD T backward_b(T g, T a, T, Scalars) { return g * a; }
 };
 
 struct Div {
     static constexpr const char* kName = "div";
+    static constexpr const char* kDoc = "a / b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
+    static constexpr bool kFractionOfWhole = true;  // as in PyTorch, whole numbers divide to a fraction
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a / b; }
     template <class T> static INVAR_HD T backward_a(T g, T, T b, Scalars) { return g / b; }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return -g * ((a / b) / b); }  // b * b may leave the range
@@ -268,6 +297,7 @@ struct Div {
 
 struct Pow {
     static constexpr const char* kName = "pow";
+    static constexpr const char* kDoc = "a to the power b";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return pow(a, b); }
@@ -282,18 +312,22 @@ struct Pow {
 // Where both are equal the gradient is shared; where one is NaN both get it, as in PyTorch.
 struct Maximum {
     static constexpr const char* kName = "maximum";
+    static constexpr const char* kDoc = "the larger of a and b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a > b || a != a ? a : b; }
+    static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a < b ? T(0) : a == b ? T(0.5) * g : g; }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b < a ? T(0) : a == b ? T(0.5) * g : g; }
 };
 
 struct Minimum {
     static constexpr const char* kName = "minimum";
+    static constexpr const char* kDoc = "the smaller of a and b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a < b || a != a ? a : b; }
+    static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? T(0) : a == b ? T(0.5) * g : g; }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b > a ? T(0) : a == b ? T(0.5) * g : g; }
 };
@@ -302,6 +336,7 @@ struct Minimum {
 
 struct SquaredError {
     static constexpr const char* kName = "mse";
+    static constexpr const char* kDoc = "(prediction - target) squared";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return (a - b) * (a - b); }
@@ -311,6 +346,7 @@ struct SquaredError {
 
 struct AbsoluteError {
     static constexpr const char* kName = "l1";
+    static constexpr const char* kDoc = "|prediction - target|";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return fabs(a - b); }
@@ -321,6 +357,7 @@ struct AbsoluteError {
 // Quadratic within a (beta) of the target, linear beyond.
 struct SmoothL1 {
     static constexpr const char* kName = "smooth_l1";
+    static constexpr const char* kDoc = "squared error within beta of the target, absolute error beyond";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars s) {
@@ -336,6 +373,7 @@ struct SmoothL1 {
 
 struct BceWithLogits {
     static constexpr const char* kName = "bce_with_logits";
+    static constexpr const char* kDoc = "binary cross-entropy of sigmoid(logits)";
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr bool kSavesInputs = true;
     // x (1 - y) and not x - x y, whose terms cancel for a large x and a y near 1.
@@ -354,6 +392,7 @@ struct BceWithLogits {
 // would have to wait for the values. Refused under autocast: its gradient, up to 1/x, leaves FP16's range; the logits form does not.
 struct Bce {
     static constexpr const char* kName = "bce";
+    static constexpr const char* kDoc = "binary cross-entropy of probabilities";
     static constexpr CastClass kCast = CastClass::refuse;
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T clipped(T logarithm) { return logarithm < T(-100) ? T(-100) : logarithm; }
@@ -369,36 +408,41 @@ struct Bce {
 
 }  // namespace pointwise
 
+// Every op: its struct, its function in ops::, and what that function calls the op's constants, where it has any.
 #define INVAR_UNARY_OPS(X) \
-    X(Neg) X(Affine) X(DivScalar) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(PowScalar) X(Tanh) X(Sigmoid) X(Relu) X(Gelu) X(GeluTanh) X(Silu) \
-    X(Softplus) X(Abs) X(Clamp)
+    X(Neg, neg) X(Affine, affine, factor, shift) X(DivScalar, div, divisor) X(Exp, exp) X(Log, log) X(Sqrt, sqrt) \
+    X(Rsqrt, rsqrt) X(PowScalar, pow, exponent) X(Tanh, tanh) X(Sigmoid, sigmoid) X(Relu, relu) X(Gelu, gelu) \
+    X(GeluTanh, gelu_tanh) X(Silu, silu) X(Softplus, softplus) X(Abs, abs) X(Clamp, clamp, low, high)
 
 #define INVAR_BINARY_OPS(X) \
-    X(Add) X(Sub) X(Mul) X(Div) X(Pow) X(Maximum) X(Minimum) X(SquaredError) X(AbsoluteError) X(SmoothL1) X(BceWithLogits) X(Bce)
+    X(Add, add) X(Sub, sub) X(Mul, mul) X(Div, div) X(Pow, pow) X(Maximum, maximum) X(Minimum, minimum) \
+    X(SquaredError, squared_error) X(AbsoluteError, absolute_error) X(SmoothL1, smooth_l1_error, beta) \
+    X(BceWithLogits, bce_with_logits_error) X(Bce, bce_error)
 
 // clang-format on
 
-#define INVAR_ENUM(Name) Name,
+#define INVAR_ENUM(Op, ...) Op,
 enum class UnaryOp : std::uint8_t { INVAR_UNARY_OPS(INVAR_ENUM) };
 enum class BinaryOp : std::uint8_t { INVAR_BINARY_OPS(INVAR_ENUM) };
 #undef INVAR_ENUM
 
-// Two whole numbers, in two's complement as in PyTorch: double would lose the last digits of large ones. Only these
-// five ops make a whole number of two.
+// Of two whole numbers; ops that have no such result were refused before.
+template <class Op>
+INVAR_HD std::int64_t whole_of(std::int64_t a, std::int64_t b) {
+    if constexpr (requires { Op::whole(a, b); })
+        return Op::whole(a, b);
+    else
+        return 0;
+}
 INVAR_HD inline std::int64_t whole_result(BinaryOp op, std::int64_t a, std::int64_t b) {
-    const auto u = std::uint64_t(a), v = std::uint64_t(b);  // which may leave the range
     switch (op) {
-        case BinaryOp::Add:
-            return std::int64_t(u + v);
-        case BinaryOp::Sub:
-            return std::int64_t(u - v);
-        case BinaryOp::Mul:
-            return std::int64_t(u * v);
-        case BinaryOp::Maximum:
-            return a > b ? a : b;
-        default:
-            return a < b ? a : b;
+#define INVAR_CASE(Op, ...) \
+    case BinaryOp::Op:      \
+        return whole_of<pointwise::Op>(a, b);
+        INVAR_BINARY_OPS(INVAR_CASE)
+#undef INVAR_CASE
     }
+    return 0;
 }
 
 }  // namespace invar

@@ -1,6 +1,6 @@
 // The one crossing of every operation: check -> cast -> run -> record.
-// An op is a struct with kName, kCast, its attributes as members, forward and backward; one without kCast does not
-// compile.
+// An op is a struct with kName, kCast, its attributes as members, forward and backward, and kDoc, a few words for
+// `invar ops`; one without kCast does not compile.
 #pragma once
 
 #include <concepts>
@@ -102,12 +102,21 @@ class OpNode : public Node {
 struct OpEntry {
     const char* name;
     CastClass cast;
+    const char* doc;  // what it computes, in a few words; "" where the op does not say
 };
 int register_op(OpEntry entry);
 std::vector<OpEntry> registered_ops();  // sorted by name
 
 template <class Op>
-inline const int kRegistered = register_op({Op::kName, Op::kCast});
+constexpr const char* doc_of() {
+    if constexpr (requires { Op::kDoc; })
+        return Op::kDoc;
+    else
+        return "";
+}
+
+template <class Op>
+inline const int kRegistered = register_op({Op::kName, Op::kCast, doc_of<Op>()});
 
 template <OpDefinition Op>
 Tensor run_prepared(Op op, Prepared& prepared) {

@@ -9,6 +9,7 @@ namespace {
 
 struct Cast {
     static constexpr const char* kName = "cast";
+    static constexpr const char* kDoc = "x in another dtype";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr bool kAnyGradient = true;
     Dtype to;

@@ -39,6 +39,7 @@ void count_gradients(const Context& ctx, const ConvSpec& spec) {
 
 struct Conv2d {
     static constexpr const char* kName = "conv2d";
+    static constexpr const char* kDoc = "convolution over images";
     static constexpr CastClass kCast = CastClass::low;
     ConvSpec spec;
 
@@ -74,6 +75,7 @@ struct Conv2d {
 // Its forward is conv2d's gradient of the input; `spec` is that conv2d, from our result to our input.
 struct ConvTranspose2d {
     static constexpr const char* kName = "conv_transpose2d";
+    static constexpr const char* kDoc = "transposed convolution over images";
     static constexpr CastClass kCast = CastClass::low;
     ConvSpec spec;
 

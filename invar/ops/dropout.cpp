@@ -11,6 +11,7 @@ namespace {
 
 struct Dropout {
     static constexpr const char* kName = "dropout";
+    static constexpr const char* kDoc = "zeros at random, the rest scaled up";
     static constexpr CastClass kCast = CastClass::keep;
     double p;
     RngState rng;

@@ -21,6 +21,7 @@ namespace {
 // A strided window of the input; its gradient lies in the same window of zeros.
 struct IndexView {
     static constexpr const char* kName = "index";
+    static constexpr const char* kDoc = "x[...], a view";
     static constexpr CastClass kCast = CastClass::keep;
     // Per dimension of the input: where the window begins, and by which steps it goes on.
     Shape from, begin;

@@ -10,6 +10,7 @@ namespace {
 
 struct Embedding {
     static constexpr const char* kName = "embedding";
+    static constexpr const char* kDoc = "rows of a table by their numbers";
     static constexpr CastClass kCast = CastClass::keep;
 
     Tensor forward(Context& ctx, const Tensors& in) {
@@ -34,6 +35,7 @@ struct Embedding {
 
 struct Gather {
     static constexpr const char* kName = "gather";
+    static constexpr const char* kDoc = "elements along a dimension by their numbers";
     static constexpr CastClass kCast = CastClass::keep;
     int axis;
     Shape from;

@@ -64,6 +64,7 @@ struct RowLoss {
 
 struct CrossEntropy {
     static constexpr const char* kName = "cross_entropy";
+    static constexpr const char* kDoc = "negative log-likelihood of softmax(logits)";
     static constexpr CastClass kCast = CastClass::fp32;
     RowLoss loss;
 
@@ -92,6 +93,7 @@ struct CrossEntropy {
 
 struct Nll {
     static constexpr const char* kName = "nll_loss";
+    static constexpr const char* kDoc = "negative log-likelihood of log-probabilities";
     static constexpr CastClass kCast = CastClass::fp32;
     RowLoss loss;
     Shape from;
@@ -168,7 +170,8 @@ Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction reducti
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction reduction) {
     check_same("smooth_l1_loss", prediction, target);
     if (!(beta >= 0)) fail<UsageError>("smooth_l1_loss: beta must be at least 0, not {}", beta);
-    return reduced(smooth_l1_error(prediction, target, beta), reduction);
+    const Tensor errors = beta == 0 ? absolute_error(prediction, target) : smooth_l1_error(prediction, target, beta);
+    return reduced(errors, reduction);
 }
 
 Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {

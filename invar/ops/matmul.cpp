@@ -52,6 +52,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& out, bool accumula
 // a [batch..., m, k] times b [batch..., k, n], the batches broadcast.
 struct Matmul {
     static constexpr const char* kName = "matmul";
+    static constexpr const char* kDoc = "matrix product";
     static constexpr CastClass kCast = CastClass::low;
 
     static Shape with_tail(Shape batch, std::int64_t rows, std::int64_t columns) {
@@ -100,6 +101,7 @@ struct Matmul {
 
 struct Linear {
     static constexpr const char* kName = "linear";
+    static constexpr const char* kDoc = "x times the transposed weight, plus bias";
     static constexpr CastClass kCast = CastClass::low;
     Activation activation = Activation::none;
     Shape x_shape{};

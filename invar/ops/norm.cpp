@@ -36,6 +36,7 @@ void move_towards(const Tensor& running, const Tensor& batch, double momentum, d
 
 struct BatchNorm {
     static constexpr const char* kName = "batch_norm";
+    static constexpr const char* kDoc = "normalised over all but the last dimension";
     static constexpr CastClass kCast = CastClass::keep;
     Tensor running_mean, running_var;
     bool training;
@@ -87,6 +88,7 @@ struct BatchNorm {
 
 struct LayerNorm {
     static constexpr const char* kName = "layer_norm";
+    static constexpr const char* kDoc = "normalised over the last dimensions";
     static constexpr CastClass kCast = CastClass::fp32;
     Shape normalized;
     double eps;
@@ -118,6 +120,7 @@ struct LayerNorm {
 // A layer norm over the pixels and channels of each group, brought together by a permuted copy.
 struct GroupNorm {
     static constexpr const char* kName = "group_norm";
+    static constexpr const char* kDoc = "normalised over groups of channels";
     static constexpr CastClass kCast = CastClass::fp32;
     int groups;
     double eps;

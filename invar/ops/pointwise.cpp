@@ -11,6 +11,7 @@ namespace {
 template <class F, UnaryOp kOp>
 struct Unary {
     static constexpr const char* kName = F::kName;
+    static constexpr const char* kDoc = F::kDoc;
     static constexpr CastClass kCast = F::kCast;
     Scalars scalars;
 
@@ -36,6 +37,7 @@ struct Unary {
 template <class F, BinaryOp kOp>
 struct Binary {
     static constexpr const char* kName = F::kName;
+    static constexpr const char* kDoc = F::kDoc;
     static constexpr CastClass kCast = F::kCast;
     Scalars scalars;
     Shape a_shape, b_shape;
@@ -46,10 +48,14 @@ struct Binary {
         a_shape = a.shape(), b_shape = b.shape();
         a_dtype = a.dtype(), b_dtype = b.dtype();
         Dtype dtype = promote(a_dtype, b_dtype);
-        // As in PyTorch, whole numbers divide to a fraction.
-        if (kOp == BinaryOp::Div && !is_floating(dtype)) dtype = Dtype::f32;
-        check(is_floating(dtype) || kCast == CastClass::widest, "{}: needs a floating operand, not {} and {}", kName,
-              a.str(), b.str());
+        constexpr bool kFraction = requires {
+            F::kFractionOfWhole;
+        }
+        , kWhole = requires {
+            F::whole(1, 1);
+        };
+        if (kFraction && !is_floating(dtype)) dtype = Dtype::f32;
+        check(is_floating(dtype) || kWhole, "{}: needs a floating operand, not {} and {}", kName, a.str(), b.str());
         Tensor y = Tensor::empty(broadcast(a_shape, b_shape, kName), dtype, a.device());
         kernels_for(a.device())
             .binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
@@ -57,7 +63,7 @@ struct Binary {
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
-        if constexpr (kOp == BinaryOp::Add)  // the gradient itself, without a pass over memory
+        if constexpr (requires { F::kPassesGradient; })  // without a pass over memory
             return {ctx.needs(0) ? reduced_to(g, a_shape, a_dtype) : Tensor{},
                     ctx.needs(1) ? reduced_to(g, b_shape, b_dtype) : Tensor{}};
         Tensor a, b, ga, gb;
@@ -79,6 +85,7 @@ struct Binary {
 
 struct Where {
     static constexpr const char* kName = "where";
+    static constexpr const char* kDoc = "a where a condition holds, b elsewhere";
     static constexpr CastClass kCast = CastClass::widest;
     Shape a_shape, b_shape;
     Dtype a_dtype, b_dtype;
@@ -119,110 +126,33 @@ struct Where {
 };
 
 template <class F, UnaryOp kOp>
-Tensor unary(const Tensor& x, Scalars scalars = {}) {
+Tensor unary(const Tensor& x, Scalars scalars) {
+    if constexpr (requires { F::kHasBounds; })
+        check<UsageError>(scalars.a == scalars.a && scalars.b == scalars.b, "{}: bounds {} and {} must be numbers",
+                          F::kName, scalars.a, scalars.b);
     return apply(Unary<F, kOp>{scalars}, {x});
 }
 
 template <class F, BinaryOp kOp>
-Tensor binary(const Tensor& a, const Tensor& b, Scalars scalars = {}) {
+Tensor binary(const Tensor& a, const Tensor& b, Scalars scalars) {
     return apply(Binary<F, kOp>{scalars, {}, {}, Dtype::f32, Dtype::f32}, {a, b});
 }
 
-#define INVAR_UNARY(Name) unary<pointwise::Name, UnaryOp::Name>
-#define INVAR_BINARY(Name) binary<pointwise::Name, BinaryOp::Name>
-
 }  // namespace
 
-Tensor neg(const Tensor& x) {
-    return INVAR_UNARY(Neg)(x);
-}
-Tensor affine(const Tensor& x, double factor, double shift) {
-    return INVAR_UNARY(Affine)(x, {factor, shift});
-}
-Tensor div(const Tensor& x, double divisor) {
-    return INVAR_UNARY(DivScalar)(x, {divisor, 0});
-}
-Tensor exp(const Tensor& x) {
-    return INVAR_UNARY(Exp)(x);
-}
-Tensor log(const Tensor& x) {
-    return INVAR_UNARY(Log)(x);
-}
-Tensor sqrt(const Tensor& x) {
-    return INVAR_UNARY(Sqrt)(x);
-}
-Tensor rsqrt(const Tensor& x) {
-    return INVAR_UNARY(Rsqrt)(x);
-}
-Tensor pow(const Tensor& x, double exponent) {
-    return INVAR_UNARY(PowScalar)(x, {exponent, 0});
-}
-Tensor tanh(const Tensor& x) {
-    return INVAR_UNARY(Tanh)(x);
-}
-Tensor sigmoid(const Tensor& x) {
-    return INVAR_UNARY(Sigmoid)(x);
-}
-Tensor relu(const Tensor& x) {
-    return INVAR_UNARY(Relu)(x);
-}
-Tensor gelu(const Tensor& x, bool tanh_form) {
-    return tanh_form ? INVAR_UNARY(GeluTanh)(x) : INVAR_UNARY(Gelu)(x);
-}
-Tensor silu(const Tensor& x) {
-    return INVAR_UNARY(Silu)(x);
-}
-Tensor softplus(const Tensor& x) {
-    return INVAR_UNARY(Softplus)(x);
-}
-Tensor abs(const Tensor& x) {
-    return INVAR_UNARY(Abs)(x);
-}
-Tensor clamp(const Tensor& x, double low, double high) {
-    check<UsageError>(low == low && high == high, "clamp: bounds {} and {} must be numbers", low, high);
-    return INVAR_UNARY(Clamp)(x, {low, high});
-}
+#define INVAR_DEFINE_UNARY(Op, name, ...)                                  \
+    INVAR_UNARY_FUNCTION(Op, name, __VA_ARGS__) {                          \
+        return unary<pointwise::Op, UnaryOp::Op>(x, Scalars{__VA_ARGS__}); \
+    }
+#define INVAR_DEFINE_BINARY(Op, name, ...)                                      \
+    INVAR_BINARY_FUNCTION(Op, name, __VA_ARGS__) {                              \
+        return binary<pointwise::Op, BinaryOp::Op>(a, b, Scalars{__VA_ARGS__}); \
+    }
+INVAR_UNARY_OPS(INVAR_DEFINE_UNARY)
+INVAR_BINARY_OPS(INVAR_DEFINE_BINARY)
 
-Tensor add(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Add)(a, b);
-}
-Tensor sub(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Sub)(a, b);
-}
-Tensor mul(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Mul)(a, b);
-}
-Tensor div(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Div)(a, b);
-}
-Tensor pow(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Pow)(a, b);
-}
-Tensor maximum(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Maximum)(a, b);
-}
-Tensor minimum(const Tensor& a, const Tensor& b) {
-    return INVAR_BINARY(Minimum)(a, b);
-}
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     return apply(Where{{}, {}, Dtype::f32, Dtype::f32}, {condition, a, b});
-}
-
-Tensor squared_error(const Tensor& prediction, const Tensor& target) {
-    return INVAR_BINARY(SquaredError)(prediction, target);
-}
-Tensor absolute_error(const Tensor& prediction, const Tensor& target) {
-    return INVAR_BINARY(AbsoluteError)(prediction, target);
-}
-Tensor smooth_l1_error(const Tensor& prediction, const Tensor& target, double beta) {
-    if (beta == 0) return absolute_error(prediction, target);
-    return INVAR_BINARY(SmoothL1)(prediction, target, {beta, 0});
-}
-Tensor bce_with_logits_error(const Tensor& logits, const Tensor& target) {
-    return INVAR_BINARY(BceWithLogits)(logits, target);
-}
-Tensor bce_error(const Tensor& probabilities, const Tensor& target) {
-    return INVAR_BINARY(Bce)(probabilities, target);
 }
 
 }  // namespace invar::ops

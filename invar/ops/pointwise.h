@@ -2,42 +2,29 @@
 #pragma once
 
 #include "invar/core/tensor.h"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::ops {
 
-Tensor neg(const Tensor& x);
-Tensor affine(const Tensor& x, double factor, double shift);  // factor * x + shift
-Tensor div(const Tensor& x, double divisor);
-Tensor exp(const Tensor& x);
-Tensor log(const Tensor& x);
-Tensor sqrt(const Tensor& x);
-Tensor rsqrt(const Tensor& x);
-Tensor pow(const Tensor& x, double exponent);
-Tensor tanh(const Tensor& x);
-Tensor sigmoid(const Tensor& x);
-Tensor relu(const Tensor& x);
-Tensor gelu(const Tensor& x, bool tanh_form = false);
-Tensor silu(const Tensor& x);
-Tensor softplus(const Tensor& x);
-Tensor abs(const Tensor& x);
-Tensor clamp(const Tensor& x, double low, double high);  // `high` everywhere where the bounds cross
+// A function for each op of kernels/pointwise.h, from its list there: Tensor exp(const Tensor& x), Tensor clamp(const
+// Tensor& x, double low, double high), Tensor add(const Tensor& a, const Tensor& b), ... `invar ops` names them all.
+// Two whole numbers stay whole where that makes sense; the ops of one tensor refuse them. Those called _error are the
+// elementwise parts of the losses; losses.h reduces them.
+#define INVAR_CONSTANT(name, ...) , double name __VA_OPT__(, double __VA_ARGS__)  // at most two, as Scalars has
+#define INVAR_CONSTANTS(...) __VA_OPT__(INVAR_CONSTANT(__VA_ARGS__))
+#define INVAR_UNARY_FUNCTION(Op, name, ...) Tensor name(const Tensor& x INVAR_CONSTANTS(__VA_ARGS__))
+#define INVAR_BINARY_FUNCTION(Op, name, ...) Tensor name(const Tensor& a, const Tensor& b INVAR_CONSTANTS(__VA_ARGS__))
+#define INVAR_DECLARE_UNARY(...) INVAR_UNARY_FUNCTION(__VA_ARGS__);
+#define INVAR_DECLARE_BINARY(...) INVAR_BINARY_FUNCTION(__VA_ARGS__);
+INVAR_UNARY_OPS(INVAR_DECLARE_UNARY)
+INVAR_BINARY_OPS(INVAR_DECLARE_BINARY)
+#undef INVAR_DECLARE_UNARY
+#undef INVAR_DECLARE_BINARY
 
-// Two whole numbers stay whole, in two's complement as in PyTorch; the ops of one tensor refuse them.
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);  // f32 of two whole numbers
-Tensor pow(const Tensor& a, const Tensor& b);
-Tensor maximum(const Tensor& a, const Tensor& b);
-Tensor minimum(const Tensor& a, const Tensor& b);
+inline Tensor gelu(const Tensor& x, bool tanh_form) {
+    return tanh_form ? gelu_tanh(x) : gelu(x);
+}
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-
-// The elementwise parts of the losses; losses.h reduces them.
-Tensor squared_error(const Tensor& prediction, const Tensor& target);
-Tensor absolute_error(const Tensor& prediction, const Tensor& target);
-Tensor smooth_l1_error(const Tensor& prediction, const Tensor& target, double beta);
-Tensor bce_with_logits_error(const Tensor& logits, const Tensor& target);
-Tensor bce_error(const Tensor& probabilities, const Tensor& target);
 
 }  // namespace invar::ops
 

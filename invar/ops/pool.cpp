@@ -17,6 +17,7 @@ Shape output_shape(const PoolSpec& s) {
 
 struct MaxPool2d {
     static constexpr const char* kName = "max_pool2d";
+    static constexpr const char* kDoc = "largest value of each window";
     static constexpr CastClass kCast = CastClass::keep;
     PoolSpec spec;
 
@@ -38,6 +39,7 @@ struct MaxPool2d {
 
 struct AvgPool2d {
     static constexpr const char* kName = "avg_pool2d";
+    static constexpr const char* kDoc = "average of each window";
     static constexpr CastClass kCast = CastClass::keep;
     PoolSpec spec;
 

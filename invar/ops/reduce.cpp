@@ -80,6 +80,7 @@ Tensor finished(const Tensor& total, const Shape& shape, Dtype dtype) {
 template <bool kMean>
 struct Sum {
     static constexpr const char* kName = kMean ? "mean" : "sum";
+    static constexpr const char* kDoc = kMean ? "mean over dimensions" : "sum over dimensions";
     static constexpr CastClass kCast = CastClass::fp32;
     Axes axes;
     bool keepdim;
@@ -102,6 +103,7 @@ struct Sum {
 
 struct Var {
     static constexpr const char* kName = "var";
+    static constexpr const char* kDoc = "variance over dimensions";
     static constexpr CastClass kCast = CastClass::fp32;
     Axes axes;
     bool unbiased, keepdim;
@@ -137,6 +139,7 @@ struct Var {
 // The winners are known when this runs: its inputs are x and their i64 indices, one along the axis.
 struct Max {
     static constexpr const char* kName = "max";
+    static constexpr const char* kDoc = "largest value, and where it is";
     static constexpr CastClass kCast = CastClass::keep;
     int axis;
     Shape from;

@@ -12,6 +12,7 @@ namespace {
 
 struct Reshape {
     static constexpr const char* kName = "reshape";
+    static constexpr const char* kDoc = "the same values in another shape";
     static constexpr CastClass kCast = CastClass::keep;
     Shape to, from;
 
@@ -30,6 +31,7 @@ Tensor permuted(const Tensor& x, const std::vector<int>& order) {
 
 struct Permute {
     static constexpr const char* kName = "permute";
+    static constexpr const char* kDoc = "dimensions in another order";
     static constexpr CastClass kCast = CastClass::keep;
     std::vector<int> order;
 
@@ -53,6 +55,7 @@ Tensor with_unit(const Tensor& x, int axis, bool present) {
 
 struct Unsqueeze {
     static constexpr const char* kName = "unsqueeze";
+    static constexpr const char* kDoc = "a dimension of size 1 put in";
     static constexpr CastClass kCast = CastClass::keep;
     int axis;
 
@@ -62,6 +65,7 @@ struct Unsqueeze {
 
 struct Squeeze {
     static constexpr const char* kName = "squeeze";
+    static constexpr const char* kDoc = "a dimension of size 1 taken out";
     static constexpr CastClass kCast = CastClass::keep;
     int axis;
 
@@ -71,6 +75,7 @@ struct Squeeze {
 
 struct Slice {
     static constexpr const char* kName = "slice";
+    static constexpr const char* kDoc = "every n-th element along a dimension";
     static constexpr CastClass kCast = CastClass::keep;
     int axis;
     std::int64_t begin, count, step;
@@ -93,6 +98,7 @@ struct Slice {
 
 struct Expand {
     static constexpr const char* kName = "expand";
+    static constexpr const char* kDoc = "sizes of one repeated";
     static constexpr CastClass kCast = CastClass::keep;
     Shape to, from;
 
@@ -103,6 +109,7 @@ struct Expand {
 
 struct Contiguous {
     static constexpr const char* kName = "contiguous";
+    static constexpr const char* kDoc = "a dense copy";
     static constexpr CastClass kCast = CastClass::keep;
 
     Tensor forward(Context&, const Tensors& in) { return dense(in[0]); }
@@ -111,6 +118,7 @@ struct Contiguous {
 
 struct Cat {
     static constexpr const char* kName = "cat";
+    static constexpr const char* kDoc = "tensors one after the other";
     static constexpr CastClass kCast = CastClass::widest;
     int axis;
     std::vector<std::int64_t> sizes;

@@ -11,6 +11,7 @@ namespace {
 template <bool kLog>
 struct Softmax {
     static constexpr const char* kName = kLog ? "log_softmax" : "softmax";
+    static constexpr const char* kDoc = kLog ? "logarithm of softmax" : "exponentials over their sum";
     static constexpr CastClass kCast = CastClass::fp32;
     int axis;
 

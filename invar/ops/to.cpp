@@ -23,6 +23,7 @@ Tensor moved(const Tensor& x, Device device) {
 
 struct To {
     static constexpr const char* kName = "to";
+    static constexpr const char* kDoc = "x on another device";
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr bool kAnyGradient = true;
     Device device, from;

@@ -12,6 +12,7 @@ namespace {
 
 struct Upsample {
     static constexpr const char* kName = "upsample";
+    static constexpr const char* kDoc = "images in another size";
     static constexpr CastClass kCast = CastClass::fp32;
     UpsampleSpec spec;
 

@@ -92,6 +92,15 @@ TEST_F(Commands, OpsAreListedByClass) {
     EXPECT_TRUE(has(invar({"ops"}).out, "softmax"));
 }
 
+TEST_F(Commands, OpsSayWhatTheyComputeAlsoAsADocument) {
+    for (const nlohmann::json& op : json_lines(invar({"ops", "--json"}).out))
+        EXPECT_NE(op.at("computes"), "") << op.at("op");
+    const std::string document = invar({"ops", "--markdown"}).out;
+    EXPECT_TRUE(has(document, "\n| relu | x, or 0 where x is negative | keep | runs in what it gets |\n"));
+    EXPECT_TRUE(has(document, "\\|prediction - target\\|"));
+    EXPECT_EQ(invar({"ops", "--markdown", "--json"}).code, 2);
+}
+
 TEST_F(Commands, CompletionScriptsAreWhole) {
     for (const char* shell : {"bash", "zsh", "fish"}) {
         const Result script = invar({"completion", shell});

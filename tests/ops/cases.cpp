@@ -12,30 +12,34 @@ Tensor indices(const std::vector<std::int64_t>& values, const Shape& shape) {
     return to(Tensor::from(values, shape), case_device());
 }
 
+// A row for each op of kernels/pointwise.h. The class is said a second time on purpose: one that changes by accident
+// changes the numerics of every model.
 void add_pointwise(std::vector<OpCase>& all) {
     struct Unary {
         const char* name;
+        CastClass cast;
         Tensor (*run)(const Tensor&);
         double low, high, gradient_terms;
     };
     const Unary unary[] = {
-        {"neg", neg, -2, 2, 1},
-        {"affine", [](const Tensor& x) { return affine(x, 1.5, -0.5); }, -2, 2, 1},
-        {"div_scalar", [](const Tensor& x) { return x / 0.7; }, -2, 2, 1},
-        {"exp", exp, -2, 2, 1},
-        {"log", log, 0.1, 3, 1},
-        {"sqrt", sqrt, 0.1, 3, 1},
-        {"rsqrt", rsqrt, 0.1, 3, 3},  // the saved result, rounded once, is cubed
-        {"pow_scalar", [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 2, 1},
-        {"tanh", tanh, -1.5, 1.5, 6},    // in 1 - y^2, a rounding of y weighs 2 y^2 / (1 - y^2) < 10, over 2 roundings
-        {"sigmoid", sigmoid, -2, 2, 4},  // in y (1 - y), (2 y - 1) / (1 - y) < 7
-        {"relu", relu, -2, 2, 1},
-        {"gelu", [](const Tensor& x) { return gelu(x); }, -3, 3, 1},
-        {"gelu_tanh", [](const Tensor& x) { return gelu(x, true); }, -3, 3, 1},
-        {"silu", silu, -3, 3, 1},
-        {"softplus", softplus, -3, 3, 1},
-        {"abs", abs, -2, 2, 1},
-        {"clamp", [](const Tensor& x) { return clamp(x, -0.5, 0.7); }, -2, 2, 1},
+        {"neg", CastClass::keep, neg, -2, 2, 1},
+        {"affine", CastClass::keep, [](const Tensor& x) { return affine(x, 1.5, -0.5); }, -2, 2, 1},
+        {"div_scalar", CastClass::keep, [](const Tensor& x) { return x / 0.7; }, -2, 2, 1},
+        {"exp", CastClass::fp32, exp, -2, 2, 1},
+        {"log", CastClass::fp32, log, 0.1, 3, 1},
+        {"sqrt", CastClass::keep, sqrt, 0.1, 3, 1},
+        {"rsqrt", CastClass::fp32, rsqrt, 0.1, 3, 3},  // the saved result, rounded once, is cubed
+        {"pow_scalar", CastClass::fp32, [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 2, 1},
+        {"tanh", CastClass::keep, tanh, -1.5, 1.5,
+         6},  // in 1 - y^2, a rounding of y weighs 2 y^2 / (1 - y^2) < 10, over 2 roundings
+        {"sigmoid", CastClass::keep, sigmoid, -2, 2, 4},  // in y (1 - y), (2 y - 1) / (1 - y) < 7
+        {"relu", CastClass::keep, relu, -2, 2, 1},
+        {"gelu", CastClass::keep, gelu, -3, 3, 1},
+        {"gelu_tanh", CastClass::keep, gelu_tanh, -3, 3, 1},
+        {"silu", CastClass::keep, silu, -3, 3, 1},
+        {"softplus", CastClass::fp32, softplus, -3, 3, 1},
+        {"abs", CastClass::keep, abs, -2, 2, 1},
+        {"clamp", CastClass::keep, [](const Tensor& x) { return clamp(x, -0.5, 0.7); }, -2, 2, 1},
     };
     for (const Unary& u : unary)
         for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 2, 5}}) {
@@ -44,26 +48,29 @@ void add_pointwise(std::vector<OpCase>& all) {
                            [run](const Tensors& in) { return run(in[0]); },
                            {{shape, u.low, u.high}},
                            1,
-                           u.gradient_terms});
+                           u.gradient_terms,
+                           u.cast});
         }
     struct Binary {
         const char* name;
+        CastClass cast;
         Tensor (*run)(const Tensor&, const Tensor&);
         double low_a, high_a, low_b, high_b;
     };
     const Binary binary[] = {
-        {"add", add, -2, 2, -2, 2},
-        {"sub", sub, -2, 2, -2, 2},
-        {"mul", mul, -2, 2, -2, 2},
-        {"div", div, -2, 2, 0.5, 2},
-        {"pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, 0.3, 2, -1, 2},
-        {"maximum", maximum, -2, 2, -2, 2},
-        {"minimum", minimum, -2, 2, -2, 2},
-        {"mse", squared_error, -2, 2, -2, 2},
-        {"l1", absolute_error, -2, 2, -2, 2},
-        {"smooth_l1", [](const Tensor& a, const Tensor& b) { return smooth_l1_error(a, b, 0.7); }, -2, 2, -2, 2},
-        {"bce_with_logits", bce_with_logits_error, -2, 2, 0.05, 0.95},
-        {"bce", bce_error, 0.1, 0.9, 0.05, 0.95},
+        {"add", CastClass::widest, add, -2, 2, -2, 2},
+        {"sub", CastClass::widest, sub, -2, 2, -2, 2},
+        {"mul", CastClass::widest, mul, -2, 2, -2, 2},
+        {"div", CastClass::widest, div, -2, 2, 0.5, 2},
+        {"pow", CastClass::fp32, pow, 0.3, 2, -1, 2},
+        {"maximum", CastClass::widest, maximum, -2, 2, -2, 2},
+        {"minimum", CastClass::widest, minimum, -2, 2, -2, 2},
+        {"mse", CastClass::fp32, squared_error, -2, 2, -2, 2},
+        {"l1", CastClass::fp32, absolute_error, -2, 2, -2, 2},
+        {"smooth_l1", CastClass::fp32, [](const Tensor& a, const Tensor& b) { return smooth_l1_error(a, b, 0.7); }, -2,
+         2, -2, 2},
+        {"bce_with_logits", CastClass::fp32, bce_with_logits_error, -2, 2, 0.05, 0.95},
+        {"bce", CastClass::refuse, bce_error, 0.1, 0.9, 0.05, 0.95},
     };
     const std::pair<Shape, Shape> shapes[] = {
         {{3, 4}, {3, 4}}, {{2, 3, 4}, {4}}, {{3, 1}, {2, 1, 4}}, {{}, {5}}, {{1, 2, 3}, {2, 3}}};
@@ -72,7 +79,10 @@ void add_pointwise(std::vector<OpCase>& all) {
             const auto run = b.run;
             all.push_back({fmt::format("{}/{}{}", b.name, first.str(), second.str()),
                            [run](const Tensors& in) { return run(in[0], in[1]); },
-                           {{first, b.low_a, b.high_a}, {second, b.low_b, b.high_b}}});
+                           {{first, b.low_a, b.high_a}, {second, b.low_b, b.high_b}},
+                           1,
+                           1,
+                           b.cast});
         }
     all.push_back({"where/broadcast",
                    [](const Tensors& in) {

@@ -1,9 +1,11 @@
 // One description of each op's use, for every test that goes over all ops: gradients, 16-bit accuracy, cast classes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "invar/core/cast_class.h"
 #include "tests/ops/gradcheck.h"
 
 namespace invar::testing {
@@ -22,6 +24,7 @@ struct OpCase {
     // shows in the result magnified by as much.
     double terms = 1;
     double gradient_terms = 1;
+    std::optional<CastClass> cast = {};  // of pointwise ops; the others' stand in cast_classes_test.cpp
 
     std::string op() const { return name.substr(0, name.find('/')); }
 };

@@ -97,7 +97,7 @@ void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s,
     }
     const bool wide = needs_double(a.dtype) || needs_double(b.dtype);
     switch (op) {
-#define INVAR_CASE(Name) \
+#define INVAR_CASE(Name, ...) \
     case BinaryOp::Name: \
         return run_pointwise(Forward<pointwise::Name>{s}, {&a, &b, &y}, wide, stream);
         INVAR_BINARY_OPS(INVAR_CASE)
@@ -108,7 +108,7 @@ void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s,
 void binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga, const View& gb,
                      Scalars s, cudaStream_t stream) {
     switch (op) {
-#define INVAR_CASE(Name) \
+#define INVAR_CASE(Name, ...) \
     case BinaryOp::Name: \
         return run_pointwise(Backward<pointwise::Name>{s}, {&gy, &a, &b, &ga, &gb}, needs_double(gy.dtype), stream);
         INVAR_BINARY_OPS(INVAR_CASE)

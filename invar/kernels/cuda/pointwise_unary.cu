@@ -31,7 +31,7 @@ struct Backward {
 
 void unary(UnaryOp op, const View& x, const View& y, Scalars s, cudaStream_t stream) {
     switch (op) {
-#define INVAR_CASE(Name) \
+#define INVAR_CASE(Name, ...) \
     case UnaryOp::Name:  \
         return run_pointwise(Forward<pointwise::Name>{s}, {&x, &y}, needs_double(x.dtype), stream);
         INVAR_UNARY_OPS(INVAR_CASE)
@@ -41,7 +41,7 @@ void unary(UnaryOp op, const View& x, const View& y, Scalars s, cudaStream_t str
 
 void unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars s, cudaStream_t stream) {
     switch (op) {
-#define INVAR_CASE(Name) \
+#define INVAR_CASE(Name, ...) \
     case UnaryOp::Name:  \
         return run_pointwise(Backward<pointwise::Name>{s}, {&gy, &saved, &gx}, needs_double(gy.dtype), stream);
         INVAR_UNARY_OPS(INVAR_CASE)
