@@ -15,6 +15,7 @@
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/kernels/devices.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/ops.h"
 #include "invar/optim/grad_scaler.h"
 

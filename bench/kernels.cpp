@@ -8,6 +8,7 @@
 #include <string>
 
 #include "invar/core/tensor.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/creation.h"
 
 namespace invar {
@@ -174,7 +175,8 @@ void AdamStep(benchmark::State& state) {
     adam.kind = OptimizerSpec::Kind::adam;
     StepState step;
     for (auto _ : state) {
-        cpu().plan(gradients.view(), &step, nullptr, {ClipSpec::Kind::norm, 1.0f}, {});
+        cpu().grad_stats(gradients.view(), &step);
+        cpu().plan(&step, nullptr, {ClipSpec::Kind::norm, 1.0f}, {});
         cpu().optimizer_step(store, {&segment, 1}, {&adam, 1}, &step);
         finish_step(step, nullptr);
     }

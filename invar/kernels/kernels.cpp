@@ -1,5 +1,7 @@
 #include "invar/kernels/kernels.h"
 
+#include "invar/kernels/pointwise.h"
+
 namespace invar {
 
 void Kernels::matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
@@ -20,7 +22,7 @@ void Kernels::segment_stats(const View& gradients, std::span<const Segment> segm
         View part = gradients;
         part.data = gradients.as<float>() + segment.begin;
         part.size[0] = segment.count;
-        grad_stats(part, states++);
+        grad_stats(part, states++, {});
     }
 }
 

@@ -9,14 +9,9 @@
 
 #include "invar/core/cast_class.h"
 #include "invar/core/formats.h"
+#include "invar/kernels/specs.h"
 
 namespace invar {
-
-// The constants of an op: an exponent, the bounds of a clamp.
-struct Scalars {
-    double a = 0;
-    double b = 0;
-};
 
 enum class Saves : std::uint8_t { nothing, input, output };
 

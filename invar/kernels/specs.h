@@ -8,6 +8,12 @@
 
 namespace invar {
 
+// The constants of a pointwise op: an exponent, the bounds of a clamp.
+struct Scalars {
+    double a = 0;
+    double b = 0;
+};
+
 // A reduction seen as [outer, n, inner], over n.
 struct Span3 {
     std::int64_t outer = 1;

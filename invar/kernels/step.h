@@ -93,7 +93,7 @@ struct StepState {
     std::int64_t skipped_in_a_row = 0;
     std::int32_t found_inf = 0;  // an explicit unscale met a value that is not finite; kept until the step
     std::int32_t halted = 0;     // nothing is changed until the host has decided how to go on; see HaltSpec
-    // found in the gradients, as they were
+    // found in the gradients, as they were, and in the loss: what those who train together have to agree on
     double sum_squares = 0.0;
     double max_abs = 0.0;
     std::int64_t nonfinite = 0;
@@ -113,12 +113,11 @@ INVAR_HD inline bool is_finite(double value) {
 
 // Turns what grad_stats found into the decisions. `gradients_scale` is what the gradients are still multiplied by; a
 // loss that is not finite stops the step even where the gradients are: zeros and clamps hide where it came from.
-INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip, const ScheduleSpec& schedule,
-                               double loss) {
+INVAR_HD inline void plan_step(StepState& s, float gradients_scale, const ClipSpec& clip,
+                               const ScheduleSpec& schedule) {
     const double inverse = 1.0 / double(gradients_scale);
     const double norm = std::sqrt(s.sum_squares) * inverse;
     s.grad_norm = float(norm);
-    s.bad_loss = !is_finite(loss);
     s.skip = s.nonfinite > 0 || s.found_inf || s.bad_loss || s.halted;
     double factor = inverse;
     if (clip.kind == ClipSpec::Kind::norm) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "invar/kernels/step.h"
 
@@ -82,6 +83,33 @@ struct Update {
             w -= step;
         }
     }
+    // The same where the kind is known only as it runs.
+    INVAR_HD void apply(float& w, float g, float& m, float& v, bool has_momentum) const {
+        using Kind = OptimizerSpec::Kind;
+        if (kind == Kind::sgd) return apply<Kind::sgd>(w, g, m, v, has_momentum);
+        if (kind == Kind::adamw) return apply<Kind::adamw>(w, g, m, v, has_momentum);
+        apply<Kind::adam>(w, g, m, v, has_momentum);
+    }
 };
+
+// Calls f with the kind as a constant, for a loop that is compiled for each.
+template <class F>
+void with_kind(OptimizerSpec::Kind kind, F&& f) {
+    using Kind = OptimizerSpec::Kind;
+    switch (kind) {
+        case Kind::sgd:
+            return f(std::integral_constant<Kind, Kind::sgd>{});
+        case Kind::adam:
+            return f(std::integral_constant<Kind, Kind::adam>{});
+        case Kind::adamw:
+            return f(std::integral_constant<Kind, Kind::adamw>{});
+    }
+}
+
+// How many values each element keeps from step to step: the momentum, or both of Adam's moments.
+inline int moments_of(const OptimizerSpec& spec) {
+    if (spec.kind != OptimizerSpec::Kind::sgd) return 2;
+    return spec.momentum != 0.0 ? 1 : 0;
+}
 
 }  // namespace invar

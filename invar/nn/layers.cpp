@@ -1,3 +1,4 @@
+#include "invar/kernels/pointwise.h"
 #include "invar/nn/layers.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/norm.h"
 
 #include "invar/core/error.h"

@@ -1,3 +1,4 @@
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/reduce.h"
 
 #include <algorithm>

@@ -4,15 +4,11 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/kernels/update.h"
 
 namespace invar {
 
 namespace {
-
-int moments_of(const OptimizerSpec& spec) {
-    if (spec.kind != OptimizerSpec::Kind::sgd) return 2;
-    return spec.momentum != 0.0 ? 1 : 0;
-}
 
 void check_spec(const OptimizerSpec& spec) {
     check<UsageError>(spec.lr >= 0, "learning rate {} is negative", spec.lr);
@@ -58,7 +54,9 @@ Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions opti
 void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end, const Tensor& loss) {
     Kernels& device = kernels();
     const View loss_view = loss ? loss.view() : View{};
-    device.plan(store_->gradients().view(), device_state(), scale, clip, schedule_, loss_view);
+    device.grad_stats(store_->gradients().view(), device_state(), loss_view);
+    // Here those who train together will agree on what they found: sums of squares and counts add up.
+    device.plan(device_state(), scale, clip, schedule_);
     device.optimizer_step(store_->flat(), store_->segments_to_step(), groups_, device_state());
     end.state = device_state();
     end.scale = scale;

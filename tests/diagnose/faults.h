@@ -6,6 +6,7 @@
 
 #include "invar/autograd/node.h"
 #include "invar/data/synthetic.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/models/models.h"
 #include "invar/nn/layers.h"
 #include "invar/ops/apply.h"

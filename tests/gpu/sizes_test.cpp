@@ -288,7 +288,8 @@ TEST_F(Gpu, CountsPastTwoToThe31InTheOptimizer) {
     const Segment segment{0, count, 0};
     OptimizerSpec sgd;
     sgd.kind = OptimizerSpec::Kind::sgd, sgd.lr = 1;
-    kernels.plan(gradients.view(), state, nullptr, {}, {});
+    kernels.grad_stats(gradients.view(), state);
+    kernels.plan(state, nullptr, {}, {});
     kernels.optimizer_step(store, {&segment, 1}, {&sgd, 1}, state);
     StepState found;
     kernels.download(&found, state, sizeof found);

@@ -107,7 +107,7 @@ TEST(Halting, LeavesEverythingAsTheBadStepDid) {
         EXPECT_TRUE(steps.state.halted);
         const StepState then = steps.state;
         const float scale = steps.scale.scale;
-        plan_step(steps.state, 1.0f, {}, {}, 1.0);
+        plan_step(steps.state, 1.0f, {}, {});
         EXPECT_TRUE(steps.state.skip) << "whatever its gradients";
         steps.end(1.0, true);
         EXPECT_EQ(steps.state.skipped, then.skipped);

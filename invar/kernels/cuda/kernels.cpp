@@ -239,15 +239,13 @@ void CudaKernels::segment_stats(const View& gradients, std::span<const Segment> 
     launched("segment_stats");
 }
 
-void CudaKernels::grad_stats(const View& gradients, StepState* state) {
+void CudaKernels::grad_stats(const View& gradients, StepState* state, const View& loss) {
     const Scratch scratch(grad_stats_scratch_bytes(gradients));
-    cuda::grad_stats(gradients, state, scratch.data(), stream());
+    cuda::grad_stats(gradients, state, loss, scratch.data(), stream());
     launched("grad_stats");
 }
-void CudaKernels::plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-                       const ScheduleSpec& schedule, const View& loss) {
-    const Scratch scratch(grad_stats_scratch_bytes(gradients));
-    cuda::plan(gradients, state, scale, clip, schedule, loss, scratch.data(), stream());
+void CudaKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+    cuda::plan(state, scale, clip, schedule, stream());
     launched("plan");
 }
 void CudaKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,

@@ -98,13 +98,12 @@ void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const Vi
 
 // --- the optimizer: states are device memory ---
 std::size_t grad_stats_scratch_bytes(const View& gradients);
-void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream);
+void grad_stats(const View& gradients, StepState* state, const View& loss, void* scratch, cudaStream_t stream);
 std::size_t segment_stats_scratch_bytes(std::span<const Segment> segments);
 void segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states, void* scratch,
                    cudaStream_t stream);
-// Scratch as for grad_stats.
-void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-          const ScheduleSpec& schedule, const View& loss, void* scratch, cudaStream_t stream);
+void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
+          cudaStream_t stream);
 // Segments and groups are host memory and travel as kernel arguments: they may be gone when this returns.
 void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
                     const StepState* state, cudaStream_t stream);

@@ -9,7 +9,7 @@
 namespace invar::cuda {
 namespace {
 
-// --- statistics: a fixed number of blocks, then one that adds up what they found ---
+// --- statistics: a fixed number of blocks, the last of which adds up what they found ---
 
 constexpr std::int64_t kNowhere = std::int64_t(1) << 62;
 
@@ -87,10 +87,45 @@ __device__ inline Found look(const float* g, const std::int64_t n, const std::in
     return mine;
 }
 
+__device__ inline void note(const Found& found, StepState* state) {
+    state->sum_squares = found.squares;
+    state->max_abs = found.largest;
+    state->nonfinite = found.bad;
+    state->first_nonfinite = found.first_bad == kNowhere ? -1 : found.first_bad;
+}
+
+// Past the caches of a multiprocessor, which may not have heard what another has written.
+__device__ inline Found read_part(const Found* part) {
+    Found found;
+    found.squares = __ldcg(&part->squares);
+    found.largest = __ldcg(&part->largest);
+    found.bad = __ldcg(reinterpret_cast<const long long*>(&part->bad));
+    found.first_bad = __ldcg(reinterpret_cast<const long long*>(&part->first_bad));
+    return found;
+}
+
+// How many blocks of look_at have left what they found. Goes round to 0 with the last; launches follow one another.
+__device__ unsigned blocks_done = 0;
+
+// The block that is last adds up what all have found, in the order of the blocks: one launch, and the same bits each
+// time.
 __global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
-                                                       Found* parts) {
+                                                       Found* parts, const Dense loss, StepState* state) {
+    __shared__ bool last;
     const Found mine = reduce<kThreads>(look(g, n, packed, global_thread(), grid_threads()), Together{});
-    if (threadIdx.x == 0) parts[blockIdx.x] = mine;
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = mine;
+        __threadfence();
+        last = atomicInc(&blocks_done, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    Found all;
+    for (std::int64_t i = threadIdx.x; i < gridDim.x; i += kThreads) all = Together{}(all, read_part(parts + i));
+    all = reduce<kThreads>(all, Together{});
+    if (threadIdx.x != 0) return;
+    note(all, state);
+    state->bad_loss = !is_finite(loss.get_or<double>(0, 0.0));
 }
 
 // Of single parts of an array, as many blocks each.
@@ -110,32 +145,9 @@ __global__ __launch_bounds__(kThreads, 4) void look_at_segments(const float* g, 
     if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = mine;
 }
 
-// What the decisions need beside the statistics.
-struct Plan {
-    bool wanted = false;
-    const ScaleState* scale = nullptr;
-    ClipSpec clip;
-    ScheduleSpec schedule;
-    Dense loss;
-};
-
-__device__ inline void note(const Found& found, StepState* state) {
-    state->sum_squares = found.squares;
-    state->max_abs = found.largest;
-    state->nonfinite = found.bad;
-    state->first_nonfinite = found.first_bad == kNowhere ? -1 : found.first_bad;
-}
-
-__global__ __launch_bounds__(kThreads) void gather_found(const Found* parts, const std::int64_t count, StepState* state,
-                                                         const Plan plan) {
-    Found all;
-    for (std::int64_t i = threadIdx.x; i < count; i += kThreads) all = Together{}(all, parts[i]);
-    all = reduce<kThreads>(all, Together{});
-    if (threadIdx.x != 0) return;
-    note(all, state);
-    if (plan.wanted)
-        plan_step(*state, plan.scale != nullptr ? plan.scale->scale : 1.0f, plan.clip, plan.schedule,
-                  plan.loss.get_or<double>(0, 0.0));
+__global__ void plan_kernel(StepState* state, const ScaleState* scale, const ClipSpec clip,
+                            const ScheduleSpec schedule) {
+    plan_step(*state, scale != nullptr ? scale->scale : 1.0f, clip, schedule);
 }
 
 __global__ __launch_bounds__(kBlocksEach) void gather_segments(const Found* parts, StepState* states) {
@@ -160,14 +172,6 @@ __global__ void conclude_kernel(const StepEnd end, const Dense loss, std::uint64
 }
 
 // --- the step ---
-
-// Only the kernels know the kind of a group when they run.
-__device__ inline void apply(const Update& update, float& w, float g, float& m, float& v, bool has_momentum) {
-    using Kind = OptimizerSpec::Kind;
-    if (update.kind == Kind::sgd) return update.apply<Kind::sgd>(w, g, m, v, has_momentum);
-    if (update.kind == Kind::adamw) return update.apply<Kind::adamw>(w, g, m, v, has_momentum);
-    update.apply<Kind::adam>(w, g, m, v, has_momentum);
-}
 
 // Segments and groups as a kernel argument, so that nothing is copied to the device and a graph keeps its own. A
 // group's entry serves all its segments that never missed a step; the others have one each, and idle ones have nothing
@@ -242,7 +246,7 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
         for (int u = 0; u < kStepPacks; ++u) {
             if (whole(u)) {
 #pragma unroll
-                for (int k = 0; k < kStepPack; ++k) apply(update, w[u][k], g[u][k], m[u][k], v[u][k], first);
+                for (int k = 0; k < kStepPack; ++k) update.apply(w[u][k], g[u][k], m[u][k], v[u][k], first);
                 store_pack<kStepPack>(w[u], weights, place(u));
                 if (shadow.data != nullptr) store_pack<kStepPack>(w[u], shadow, place(u));
                 if (first) store_floats(m[u], store.first + place(u));
@@ -252,7 +256,7 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
             for (std::int64_t i = place(u) < begin ? begin : place(u); i < smaller(end, place(u) + kStepPack); ++i) {
                 float one = weights.get<float>(i), first_moment = first ? store.first[i] : 0.0f,
                       second_moment = second ? store.second[i] : 0.0f;
-                apply(update, one, store.gradients[i], first_moment, second_moment, first);
+                update.apply(one, store.gradients[i], first_moment, second_moment, first);
                 weights.put<float>(i, one);
                 if (shadow.data != nullptr) shadow.put<float>(i, one);
                 if (first) store.first[i] = first_moment;
@@ -278,20 +282,11 @@ std::size_t grad_stats_scratch_bytes(const View& gradients) {
     return std::size_t(stat_blocks(gradients.numel())) * sizeof(Found);
 }
 
-namespace {
-
-void look_and_plan(const View& gradients, StepState* state, const Plan& plan, void* scratch, cudaStream_t stream) {
+void grad_stats(const View& gradients, StepState* state, const View& loss, void* scratch, cudaStream_t stream) {
     const std::int64_t n = gradients.numel(), blocks = stat_blocks(n);
-    Found* parts = static_cast<Found*>(scratch);
     const std::int64_t packed = aligned(gradients.data) ? n / 4 * 4 : 0;
-    look_at<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed, parts);
-    gather_found<<<1, kThreads, 0, stream>>>(parts, blocks, state, plan);
-}
-
-}  // namespace
-
-void grad_stats(const View& gradients, StepState* state, void* scratch, cudaStream_t stream) {
-    look_and_plan(gradients, state, {}, scratch, stream);
+    look_at<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed,
+                                                       static_cast<Found*>(scratch), loss, state);
 }
 
 std::size_t segment_stats_scratch_bytes(std::span<const Segment> segments) {
@@ -312,9 +307,9 @@ void segment_stats(const View& gradients, std::span<const Segment> segments, Ste
     }
 }
 
-void plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-          const ScheduleSpec& schedule, const View& loss, void* scratch, cudaStream_t stream) {
-    look_and_plan(gradients, state, {true, scale, clip, schedule, loss}, scratch, stream);
+void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
+          cudaStream_t stream) {
+    plan_kernel<<<1, 1, 0, stream>>>(state, scale, clip, schedule);
 }
 
 void conclude(const StepEnd& end, const View& loss, std::uint64_t* drawn, std::uint64_t by, cudaStream_t stream) {

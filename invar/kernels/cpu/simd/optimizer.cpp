@@ -32,17 +32,7 @@ void update_block(const Update& u, const FlatStore& store_, std::int64_t begin, 
     const float* g = store_.gradients + begin;
     float* first = store_.first ? store_.first + begin : nullptr;
     float* second = store_.second ? store_.second + begin : nullptr;
-    switch (u.kind) {
-        case OptimizerSpec::Kind::sgd:
-            update_row<OptimizerSpec::Kind::sgd>(u, w, g, first, second, n);
-            break;
-        case OptimizerSpec::Kind::adam:
-            update_row<OptimizerSpec::Kind::adam>(u, w, g, first, second, n);
-            break;
-        case OptimizerSpec::Kind::adamw:
-            update_row<OptimizerSpec::Kind::adamw>(u, w, g, first, second, n);
-            break;
-    }
+    with_kind(u.kind, [&](auto kind) { update_row<kind.value>(u, w, g, first, second, n); });
     store<float>(w, weights, store_.weights_dtype, 1, n);
     if (store_.shadow) store<float>(w, byte_at(store_.shadow, store_.shadow_dtype, begin), store_.shadow_dtype, 1, n);
 }
@@ -54,7 +44,7 @@ double value_of(const View& loss) {
 
 }  // namespace
 
-void CpuKernels::grad_stats(const View& gradients, StepState* state) {
+void CpuKernels::grad_stats(const View& gradients, StepState* state, const View& loss) {
     const float* g = gradients.as<float>();
     const std::int64_t n = gradients.numel(), chunk = 16 * kBlock, chunks = (n + chunk - 1) / chunk;
     struct Part {
@@ -97,6 +87,7 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
             if (!(std::fabs(g[i]) <= 3.402823466e38f)) first_bad = i;
         parts[static_cast<std::size_t>(c)] = {squares, largest, bad, first_bad};
     }
+    state->bad_loss = !is_finite(value_of(loss));
     state->sum_squares = 0.0, state->max_abs = 0.0, state->nonfinite = 0, state->first_nonfinite = -1;
     for (const Part& part : parts) {
         state->sum_squares += part.squares;
@@ -106,10 +97,8 @@ void CpuKernels::grad_stats(const View& gradients, StepState* state) {
     }
 }
 
-void CpuKernels::plan(const View& gradients, StepState* state, const ScaleState* scale, const ClipSpec& clip,
-                      const ScheduleSpec& schedule, const View& loss) {
-    grad_stats(gradients, state);
-    plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule, value_of(loss));
+void CpuKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+    plan_step(*state, scale ? scale->scale : 1.0f, clip, schedule);
 }
 
 void CpuKernels::conclude(const StepEnd& end, const View& loss) {

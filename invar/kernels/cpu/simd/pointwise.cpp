@@ -65,7 +65,7 @@ void CpuKernels::unary(UnaryOp op, const View& x, const View& y, Scalars s) {
         using C = decltype(zero);
         switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case UnaryOp::Name:  \
+    case UnaryOp::Name:       \
         return run_unary<C>(x, y, [s](C v) { return pointwise::Name::template forward<C>(v, s); });
             INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
@@ -78,7 +78,7 @@ void CpuKernels::unary_backward(UnaryOp op, const View& gy, const View& saved, c
         using C = decltype(zero);
         switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case UnaryOp::Name:  \
+    case UnaryOp::Name:       \
         return run_binary<C>(gy, saved, gx, [s](C g, C v) { return pointwise::Name::template backward<C>(g, v, s); });
             INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
@@ -94,7 +94,7 @@ void CpuKernels::binary(BinaryOp op, const View& a, const View& b, const View& y
         using C = decltype(zero);
         switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case BinaryOp::Name: \
+    case BinaryOp::Name:      \
         return run_binary<C>(a, b, y, [s](C u, C v) { return pointwise::Name::template forward<C>(u, v, s); });
             INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
@@ -107,7 +107,7 @@ void CpuKernels::binary_backward(BinaryOp op, const View& gy, const View& a, con
     with_compute_type(needs_double(gy.dtype), [&](auto zero) {
         using C = decltype(zero);
         switch (op) {
-#define INVAR_CASE(Name, ...)                                                                                         \
+#define INVAR_CASE(Name, ...)                                                                                    \
     case BinaryOp::Name:                                                                                         \
         if (ga)                                                                                                  \
             run_gradient<C>(gy, a, b, ga,                                                                        \

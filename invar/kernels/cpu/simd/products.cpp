@@ -8,6 +8,7 @@
 #include "invar/kernels/cpu/reference.h"
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
 #include "invar/kernels/cpu/simd/rows.h"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::INVAR_ISA {
 
