@@ -1,6 +1,7 @@
 // The gradient of an activation together with that of the bias before it: one pass over what a layer hands back.
 #include "invar/kernels/cuda/columns.cuh"
 #include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::cuda {
 namespace {
@@ -46,13 +47,17 @@ struct Put {
 
 }  // namespace
 
-std::size_t activation_backward_scratch_bytes(const View& gy, const View& gb) {
+static std::size_t activation_backward_scratch_bytes(const View& gy, const View& gb) {
     const std::int64_t columns = gb.numel();
     return columns > 0 ? ColumnPlan::scratch_bytes(1, gy.numel() / columns, columns, 1) : 0;
 }
 
-void activation_backward(Activation activation, const View& gy, const View& saved, const View& gx, const View& gb,
-                         bool accumulate, void* scratch, cudaStream_t stream) {
+void CudaKernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
+                                      const View& gb, bool accumulate) {
+    if (!gb) return Kernels::activation_backward(activation, gy, saved, gx, gb, accumulate);
+    const Launch stream("activation_backward");
+    const Scratch memory(activation_backward_scratch_bytes(gy, gb));
+    void* const scratch = memory.data();
     const std::int64_t columns = gb.numel();
     if (columns == 0) return;
     with_source(columns, {&gy, &saved, &gx}, {}, [&](auto tag) {

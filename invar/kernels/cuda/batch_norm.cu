@@ -221,13 +221,16 @@ void launch_walk(const Pass& pass, std::int64_t rows, std::int64_t columns, cuda
 
 }  // namespace
 
-std::size_t batch_norm_stats_scratch_bytes(const View& x) {
+static std::size_t batch_norm_stats_scratch_bytes(const View& x) {
     const std::int64_t columns = columns_of(x);
     return columns == 0 ? 0
                         : std::size_t(columns) * sizeof(double) + ColumnPlan::scratch_bytes(1, rows_of(x), columns, 2);
 }
 
-void batch_norm_stats(const View& x, const View& mean, const View& variance, void* scratch, cudaStream_t stream) {
+void CudaKernels::batch_norm_stats(const View& x, const View& mean, const View& variance) {
+    const Launch stream("batch_norm_stats");
+    const Scratch memory(batch_norm_stats_scratch_bytes(x));
+    void* const scratch = memory.data();
     const std::int64_t columns = columns_of(x), rows = rows_of(x);
     if (columns == 0) return;
     double* shift = static_cast<double*>(scratch);
@@ -238,24 +241,28 @@ void batch_norm_stats(const View& x, const View& mean, const View& variance, voi
     });
 }
 
-void batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta, const View& y,
-                cudaStream_t stream) {
+void CudaKernels::batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta,
+                             const View& y) {
+    const Launch stream("batch_norm");
     with_source(columns_of(x), {&x, &y}, {&mean, &rstd, &gamma, &beta}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         launch_walk(Normalize<Source>{Source(x), mean, rstd, gamma, beta, y}, rows_of(x), columns_of(x), stream);
     });
 }
 
-std::size_t batch_norm_backward_scratch_bytes(const View& x) {
+static std::size_t batch_norm_backward_scratch_bytes(const View& x) {
     const std::int64_t columns = columns_of(x);
     return columns == 0
                ? 0
                : std::size_t(2 * columns) * sizeof(double) + ColumnPlan::scratch_bytes(1, rows_of(x), columns, 2);
 }
 
-void batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd, const View& gamma,
-                         const View& gx, const View& ggamma, const View& gbeta, bool batch_statistics, void* scratch,
-                         cudaStream_t stream) {
+void CudaKernels::batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd,
+                                      const View& gamma, const View& gx, const View& ggamma, const View& gbeta,
+                                      bool batch_statistics) {
+    const Launch stream("batch_norm_backward");
+    const Scratch memory(batch_norm_backward_scratch_bytes(x));
+    void* const scratch = memory.data();
     const std::int64_t columns = columns_of(x), rows = rows_of(x);
     if (columns == 0) return;
     double* pull = static_cast<double*>(scratch);

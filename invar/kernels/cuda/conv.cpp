@@ -9,6 +9,7 @@
 #include "invar/kernels/cuda/device.h"
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/devices.h"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::cuda {
 
@@ -80,8 +81,8 @@ Names names_of(Direction direction) {
             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
 }
 
-// The engine of cuDNN 9.19 that may not serve, or -1: in FP16 these two make 0 of what overflows to -Inf, so that it would
-// never be seen (small images; PyTorch shows it too). Behind a ReLU 0 is right.
+// The engine of cuDNN 9.19 that may not serve, or -1: in FP16 these two make 0 of what overflows to -Inf, so that it
+// would never be seen (small images; PyTorch shows it too). Behind a ReLU 0 is right.
 std::int64_t engine_that_hides_overflow(Direction direction, Dtype dtype, Activation activation) {
     if (dtype != Dtype::f16) return -1;
     if (direction == Direction::forward) return 47;
@@ -207,21 +208,22 @@ void conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, 
     if (plan == nullptr) return direct::conv_backward_weights(spec, x, gy, gw, accumulate, stream());
     const Scratch wide_x(widen ? std::size_t(x.numel()) * 4 : 0), wide_gy(widen ? std::size_t(gy.numel()) * 4 : 0);
     const View from = widen ? in_f32(x, wide_x) : x, gradient = widen ? in_f32(gy, wide_gy) : gy;
-    if (widen) copy(x, from, stream()), copy(gy, gradient, stream());
+    if (widen) kernels().copy(x, from), kernels().copy(gy, gradient);
     const bool aside = accumulate || !aligned({gw});
     const Scratch sum(aside ? std::size_t(gw.numel()) * 4 : 0);
     const View fresh = aside ? in_f32(gw, sum) : gw;
     const Binding bindings[] = {{kX, from.data}, {kW, fresh.data}, {kY, gradient.data}};
     run(*plan, bindings);
     if (accumulate)
-        add_into(fresh, gw, stream());
+        kernels().add_into(fresh, gw);
     else if (aside)
-        copy(fresh, gw, stream());
+        kernels().copy(fresh, gw);
 }
 
 }  // namespace
 
-void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
+void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
+    const Launch launch("conv_forward");
     if (y.numel() == 0) return;
     const bool usable = by_cudnn(x) && aligned({x, w, y});
     if (usable && first_conv_forward(spec, x, w, bias, y)) return;
@@ -239,19 +241,21 @@ void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View
     } else {
         direct::conv_forward(spec, x, w, y, stream());
     }
-    if (bias) binary(BinaryOp::Add, y, along_channels(bias, y), y, {}, stream());
-    if (spec.activation == Activation::relu) unary(UnaryOp::Relu, y, y, {}, stream());
+    if (bias) binary(BinaryOp::Add, y, along_channels(bias, y), y, {});
+    if (spec.activation == Activation::relu) unary(UnaryOp::Relu, y, y, {});
 }
 
-void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
-                   const View& gb, bool accumulate, const View& y) {
+// gw and gb are f32 for 16-bit operands, else of their dtype.
+void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
+                                const View& gw, const View& gb, bool accumulate, const View& y) {
+    const Launch launch("conv_backward");
     const bool usable = gw && gw.numel() > 0 && gy.numel() > 0 && aligned({x, gy});
     if (usable && !gx && first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate)) return;
     if (spec.activation == Activation::relu) {
         const Scratch memory(std::size_t(gy.numel()) * size_of(gy.dtype));
         View passed = gy;
         passed.data = memory.data();
-        unary_backward(UnaryOp::Relu, gy, y, passed, {}, stream());
+        unary_backward(UnaryOp::Relu, gy, y, passed, {});
         return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
     }
     if (gx) conv_backward_data(spec, gy, w, gx);
@@ -259,11 +263,7 @@ void conv_backward(const ConvSpec& spec, const View& x, const View& w, const Vie
                    conv_backward_weights_by_us(spec, x, gy, gw, gb, accumulate)))
         return;
     if (gw) conv_backward_weights(spec, x, gy, gw, accumulate);
-    if (gb) {
-        const Span3 span{1, spec.batch * spec.out_h * spec.out_w, spec.out_c};
-        const Scratch scratch(sum_scratch_bytes(span));
-        sum(span, gy, gb, 1.0, accumulate, scratch.data(), stream());
-    }
+    if (gb) sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
 }
 
 }  // namespace invar::cuda

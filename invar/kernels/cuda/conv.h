@@ -1,4 +1,5 @@
-// Convolutions by cuDNN, NHWC; by plain loops where cuDNN has no engine, and for f64.
+// The convolutions that are our own, NHWC: those that do better than cuDNN, and plain loops for where it has no engine.
+// conv.cpp chooses.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,11 +8,6 @@
 #include "invar/kernels/specs.h"
 
 namespace invar::cuda {
-
-void conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y);
-// gw and gb are f32 for 16-bit operands, else of their dtype. y: the forward result, where spec has an activation.
-void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx, const View& gw,
-                   const View& gb, bool accumulate, const View& y);
 
 // Our own for 16-bit images with few channels, activation included. False, with nothing done, for what they do not do.
 bool first_conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y);

@@ -19,7 +19,7 @@ constexpr int kPitchOut = kOut + 8, kPitchIn = kIn + 8;  // so that eight rows l
 constexpr int kThreads = 128, kStages = 3;
 constexpr std::size_t kStageLimit = 36 << 10;  // bytes: two blocks fit on an H200's multiprocessor
 constexpr int kMostPositions = 128;            // of a chunk
-constexpr int kSlots = 264;            // blocks that run at the same time
+constexpr int kSlots = 264;                    // blocks that run at the same time
 constexpr int kSumRows = 8;
 
 // A division by a number that does not change, for numbers up to 2^20 / divisor.

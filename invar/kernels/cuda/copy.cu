@@ -147,7 +147,8 @@ bool cast_from(const View& from, const View& to, cudaStream_t stream) {
 
 }  // namespace
 
-void copy(const View& from, const View& to, cudaStream_t stream) {
+void CudaKernels::copy(const View& from, const View& to) {
+    const Launch stream("copy");
     const std::int64_t n = from.numel();
     if (n == 0) return;
     if (from.dtype == to.dtype) {
@@ -176,7 +177,8 @@ void copy(const View& from, const View& to, cudaStream_t stream) {
     if (!fast) launch_general<float>(Identity{}, views, stream);
 }
 
-void fill(const View& out, double value, cudaStream_t stream) {
+void CudaKernels::fill(const View& out, double value) {
+    const Launch stream("fill");
     if (out.numel() == 0) return;
     unsigned char pattern[16];
     if (out.dtype == Dtype::boolean) value = as_boolean(value);
@@ -196,9 +198,17 @@ void fill(const View& out, double value, cudaStream_t stream) {
     });
 }
 
-void find_nonfinite(const View& x, std::int32_t* found, cudaStream_t stream) {
-    cudaMemsetAsync(found, 0, sizeof(*found), stream);
-    run_pointwise(NonFinite{found}, {&x}, x.dtype == Dtype::f64, stream);
+bool CudaKernels::all_finite(const View& x) {
+    const Scratch memory(sizeof(std::int32_t));
+    auto* const found = static_cast<std::int32_t*>(memory.data());
+    {
+        const Launch stream("all_finite");
+        cudaMemsetAsync(found, 0, sizeof(*found), stream);
+        run_pointwise(NonFinite{found}, {&x}, x.dtype == Dtype::f64, stream);
+    }
+    std::int32_t bad = 0;
+    download(&bad, found, sizeof bad);
+    return bad == 0;
 }
 
 }  // namespace invar::cuda

@@ -180,7 +180,8 @@ void add_sorted(std::int64_t count, std::int64_t width, std::int64_t places, con
 
 }  // namespace
 
-void embedding(const View& table, const View& ids, const View& y, cudaStream_t stream) {
+void CudaKernels::embedding(const View& table, const View& ids, const View& y) {
+    const Launch stream("embedding");
     const std::int64_t width = table.size[table.rank - 1], count = ids.numel() * width;
     if (count == 0) return;
     if (table.dtype != y.dtype) {
@@ -198,12 +199,15 @@ void embedding(const View& table, const View& ids, const View& y, cudaStream_t s
     });
 }
 
-std::size_t embedding_backward_scratch_bytes(const View& gy, const View& ids) {
+static std::size_t embedding_backward_scratch_bytes(const View& gy, const View& ids) {
     const std::int64_t count = ids.numel();
     return gy.numel() == 0 || count == 0 ? 0 : Workspace(count, gy.numel() / count).bytes();
 }
 
-void embedding_backward(const View& gy, const View& ids, const View& gtable, void* scratch, cudaStream_t stream) {
+void CudaKernels::embedding_backward(const View& gy, const View& ids, const View& gtable) {
+    const Launch stream("embedding_backward");
+    const Scratch memory(embedding_backward_scratch_bytes(gy, ids));
+    void* const scratch = memory.data();
     const std::int64_t width = gtable.size[gtable.rank - 1], count = ids.numel();
     if (count == 0 || width == 0) return;
     add_sorted(count, width, gtable.numel() / width, gy, gtable, scratch, stream,
@@ -212,8 +216,8 @@ void embedding_backward(const View& gy, const View& ids, const View& gtable, voi
                });
 }
 
-void gather(const Span3& span, std::int64_t picks, const View& x, const View& index, const View& y,
-            cudaStream_t stream) {
+void CudaKernels::gather(const Span3& span, std::int64_t picks, const View& x, const View& index, const View& y) {
+    const Launch stream("gather");
     const std::int64_t count = span.outer * picks * span.inner;
     if (count == 0) return;
     with_unit(size_of(x.dtype), [&](auto tag) {
@@ -223,13 +227,16 @@ void gather(const Span3& span, std::int64_t picks, const View& x, const View& in
     });
 }
 
-std::size_t scatter_add_scratch_bytes(const Span3& span, std::int64_t picks) {
+static std::size_t scatter_add_scratch_bytes(const Span3& span, std::int64_t picks) {
     const std::int64_t count = span.outer * picks * span.inner;
     return picks <= 1 || count == 0 ? 0 : Workspace(count, 1).bytes();
 }
 
-void scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index, const View& gx,
-                 void* scratch, cudaStream_t stream) {
+void CudaKernels::scatter_add(const Span3& span, std::int64_t picks, const View& gy, const View& index,
+                              const View& gx) {
+    const Launch stream("scatter_add");
+    const Scratch memory(scatter_add_scratch_bytes(span, picks));
+    void* const scratch = memory.data();
     const std::int64_t count = span.outer * picks * span.inner;
     if (count == 0) return;
     const std::int64_t* at = index.as<const std::int64_t>();

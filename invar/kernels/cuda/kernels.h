@@ -1,5 +1,5 @@
-// The GPU's kernels: our own launches (launch.h), cuBLASLt for products and cuDNN for convolutions, with scratch from
-// the caching allocator. Nothing here waits for the device but download, all_finite and synchronize.
+// The GPU's kernels: our own, each in the .cu file of its family, cuBLASLt for products and cuDNN for convolutions,
+// with scratch from the caching allocator. Nothing here waits for the device but download, all_finite and synchronize.
 #pragma once
 
 #include "invar/kernels/kernels.h"

@@ -248,8 +248,9 @@ struct PutParameters {
 
 }  // namespace
 
-void layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean, const View& rstd,
-                double eps, cudaStream_t stream) {
+void CudaKernels::layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
+                             const View& rstd, double eps) {
+    const Launch stream("layer_norm");
     const LayerForward p{gamma, beta, y, mean, rstd, rows_of(x), columns_of(x), eps, 1.0 / double(columns_of(x))};
     if (p.rows == 0) return;
     with_source(p.n, {&x, &y}, {&gamma, &beta}, [&](auto tag) {
@@ -262,7 +263,7 @@ void layer_norm(const View& x, const View& gamma, const View& beta, const View& 
     });
 }
 
-std::size_t layer_norm_backward_scratch_bytes(const View& x) {
+static std::size_t layer_norm_backward_scratch_bytes(const View& x) {
     const std::int64_t rows = rows_of(x), n = columns_of(x);
     if (n == 0) return 0;
     std::size_t most = ColumnPlan::scratch_bytes(1, rows, n, 2);
@@ -274,8 +275,11 @@ std::size_t layer_norm_backward_scratch_bytes(const View& x) {
     return most;
 }
 
-void layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean, const View& rstd,
-                         const View& gx, const View& ggamma, const View& gbeta, void* scratch, cudaStream_t stream) {
+void CudaKernels::layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean,
+                                      const View& rstd, const View& gx, const View& ggamma, const View& gbeta) {
+    const Launch stream("layer_norm_backward");
+    const Scratch memory(layer_norm_backward_scratch_bytes(x));
+    void* const scratch = memory.data();
     const LayerBackward p{
         gamma, mean, rstd, gx, rows_of(x), columns_of(x), 1.0 / double(columns_of(x)), static_cast<double*>(scratch)};
     const PutParameters put{ggamma, gbeta};

@@ -4,6 +4,7 @@
 
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
+#include "invar/kernels/cuda/recording.h"
 #include "invar/kernels/update.h"
 
 namespace invar::cuda {
@@ -278,23 +279,28 @@ struct ScaleAndClamp {
 
 }  // namespace
 
-std::size_t grad_stats_scratch_bytes(const View& gradients) {
+static std::size_t grad_stats_scratch_bytes(const View& gradients) {
     return std::size_t(stat_blocks(gradients.numel())) * sizeof(Found);
 }
 
-void grad_stats(const View& gradients, StepState* state, const View& loss, void* scratch, cudaStream_t stream) {
+void CudaKernels::grad_stats(const View& gradients, StepState* state, const View& loss) {
+    const Launch stream("grad_stats");
+    const Scratch memory(grad_stats_scratch_bytes(gradients));
+    void* const scratch = memory.data();
     const std::int64_t n = gradients.numel(), blocks = stat_blocks(n);
     const std::int64_t packed = aligned(gradients.data) ? n / 4 * 4 : 0;
     look_at<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed,
                                                        static_cast<Found*>(scratch), loss, state);
 }
 
-std::size_t segment_stats_scratch_bytes(std::span<const Segment> segments) {
+static std::size_t segment_stats_scratch_bytes(std::span<const Segment> segments) {
     return std::size_t(smaller<std::int64_t>(kLookedAt, std::int64_t(segments.size()))) * kBlocksEach * sizeof(Found);
 }
 
-void segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states, void* scratch,
-                   cudaStream_t stream) {
+void CudaKernels::segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states) {
+    const Launch stream("segment_stats");
+    const Scratch memory(segment_stats_scratch_bytes(segments));
+    void* const scratch = memory.data();
     Found* parts = static_cast<Found*>(scratch);
     while (!segments.empty()) {  // each time over the same scratch: the stream keeps them in order
         LookTable table;
@@ -307,17 +313,22 @@ void segment_stats(const View& gradients, std::span<const Segment> segments, Ste
     }
 }
 
-void plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule,
-          cudaStream_t stream) {
+void CudaKernels::plan(StepState* state, const ScaleState* scale, const ClipSpec& clip, const ScheduleSpec& schedule) {
+    const Launch stream("plan");
     plan_kernel<<<1, 1, 0, stream>>>(state, scale, clip, schedule);
 }
 
-void conclude(const StepEnd& end, const View& loss, std::uint64_t* drawn, std::uint64_t by, cudaStream_t stream) {
-    conclude_kernel<<<1, 1, 0, stream>>>(end, loss, drawn, by);
+// In recorded work also moves on the counter of its random numbers, without a launch of its own.
+void CudaKernels::conclude(const StepEnd& end, const View& loss) {
+    RecordedRandom* const random = recorded_random();
+    const Launch stream("conclude");
+    conclude_kernel<<<1, 1, 0, stream>>>(end, loss, random ? random->counter() : nullptr,
+                                         random ? random->take_drawn() : 0);
 }
 
-void optimizer_step(const FlatStore& store, std::span<const Segment> segments, std::span<const OptimizerSpec> groups,
-                    const StepState* state, cudaStream_t stream) {
+void CudaKernels::optimizer_step(const FlatStore& store, std::span<const Segment> segments,
+                                 std::span<const OptimizerSpec> groups, const StepState* state) {
+    const Launch stream("optimizer_step");
     const bool packed = aligned(store.weights) && aligned(store.shadow) && aligned(store.gradients) &&
                         aligned(store.first) && aligned(store.second);
     StepTable table;
@@ -356,7 +367,8 @@ void optimizer_step(const FlatStore& store, std::span<const Segment> segments, s
     launch();
 }
 
-void scale_gradients(const View& gradients, float factor, float limit, cudaStream_t stream) {
+void CudaKernels::scale_gradients(const View& gradients, float factor, float limit) {
+    const Launch stream("scale_gradients");
     run_pointwise(ScaleAndClamp{factor, limit}, {&gradients, &gradients}, false, stream);
 }
 

@@ -1,6 +1,7 @@
 // The binary operations and their gradients, generated from the list of kernels/pointwise.h; where and add_into.
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::cuda {
 namespace {
@@ -90,7 +91,8 @@ void launch_add_low(const View& x, const View& y, cudaStream_t stream) {
 
 }  // namespace
 
-void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s, cudaStream_t stream) {
+void CudaKernels::binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s) {
+    const Launch stream("binary");
     if (!is_floating(y.dtype)) {
         if (y.numel() > 0) launch_general<std::int64_t>(WholeResult{op}, {&a, &b, &y}, stream);
         return;
@@ -98,32 +100,35 @@ void binary(BinaryOp op, const View& a, const View& b, const View& y, Scalars s,
     const bool wide = needs_double(a.dtype) || needs_double(b.dtype);
     switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case BinaryOp::Name: \
+    case BinaryOp::Name:      \
         return run_pointwise(Forward<pointwise::Name>{s}, {&a, &b, &y}, wide, stream);
         INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
     }
 }
 
-void binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga, const View& gb,
-                     Scalars s, cudaStream_t stream) {
+void CudaKernels::binary_backward(BinaryOp op, const View& gy, const View& a, const View& b, const View& ga,
+                                  const View& gb, Scalars s) {
+    const Launch stream("binary_backward");
     switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case BinaryOp::Name: \
+    case BinaryOp::Name:      \
         return run_pointwise(Backward<pointwise::Name>{s}, {&gy, &a, &b, &ga, &gb}, needs_double(gy.dtype), stream);
         INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
     }
 }
 
-void where(const View& condition, const View& a, const View& b, const View& y, cudaStream_t stream) {
+void CudaKernels::where(const View& condition, const View& a, const View& b, const View& y) {
+    const Launch stream("where");
     // Nothing is computed: whole numbers stay what they are, however large.
     if (y.dtype == Dtype::i64 && y.numel() > 0)
         return launch_general<std::int64_t>(Where{}, {&condition, &a, &b, &y}, stream);
     run_pointwise(Where{}, {&condition, &a, &b, &y}, needs_double(y.dtype), stream);
 }
 
-void add_into(const View& x, const View& y, cudaStream_t stream) {
+void CudaKernels::add_into(const View& x, const View& y) {
+    const Launch stream("add_into");
     if (x.numel() > 0 && dense_of(Dtype::f32, {&y})) {
         if (dense_of(Dtype::f16, {&x})) return launch_add_low<f16>(x, y, stream);
         if (dense_of(Dtype::bf16, {&x})) return launch_add_low<bf16>(x, y, stream);

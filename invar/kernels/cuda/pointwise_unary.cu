@@ -1,6 +1,7 @@
 // The unary operations and their gradients, generated from the list of kernels/pointwise.h.
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::cuda {
 namespace {
@@ -29,20 +30,22 @@ struct Backward {
 
 }  // namespace
 
-void unary(UnaryOp op, const View& x, const View& y, Scalars s, cudaStream_t stream) {
+void CudaKernels::unary(UnaryOp op, const View& x, const View& y, Scalars s) {
+    const Launch stream("unary");
     switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case UnaryOp::Name:  \
+    case UnaryOp::Name:       \
         return run_pointwise(Forward<pointwise::Name>{s}, {&x, &y}, needs_double(x.dtype), stream);
         INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
     }
 }
 
-void unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars s, cudaStream_t stream) {
+void CudaKernels::unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars s) {
+    const Launch stream("unary_backward");
     switch (op) {
 #define INVAR_CASE(Name, ...) \
-    case UnaryOp::Name:  \
+    case UnaryOp::Name:       \
         return run_pointwise(Backward<pointwise::Name>{s}, {&gy, &saved, &gx}, needs_double(gy.dtype), stream);
         INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE

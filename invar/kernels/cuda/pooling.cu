@@ -244,7 +244,8 @@ using Winner = std::remove_const_t<std::remove_pointer_t<P>>;
 
 }  // namespace
 
-void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners, cudaStream_t stream) {
+void CudaKernels::max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) {
+    const Launch stream("max_pool");
     if (outputs(spec) == 0) return;
     with_source(spec.channels, {&x, &y}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
@@ -260,7 +261,8 @@ void max_pool(const PoolSpec& spec, const View& x, const View& y, const View& wi
     });
 }
 
-void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx, cudaStream_t stream) {
+void CudaKernels::max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners, const View& gx) {
+    const Launch stream("max_pool_backward");
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
@@ -274,7 +276,8 @@ void max_pool_backward(const PoolSpec& spec, const View& gy, const View& winners
     });
 }
 
-void avg_pool(const PoolSpec& spec, const View& x, const View& y, cudaStream_t stream) {
+void CudaKernels::avg_pool(const PoolSpec& spec, const View& x, const View& y) {
+    const Launch stream("avg_pool");
     if (outputs(spec) == 0) return;
     with_source(spec.channels, {&x, &y}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
@@ -283,7 +286,8 @@ void avg_pool(const PoolSpec& spec, const View& x, const View& y, cudaStream_t s
     });
 }
 
-void avg_pool_backward(const PoolSpec& spec, const View& gy, const View& gx, cudaStream_t stream) {
+void CudaKernels::avg_pool_backward(const PoolSpec& spec, const View& gy, const View& gx) {
+    const Launch stream("avg_pool_backward");
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;

@@ -1,5 +1,5 @@
-#include "invar/kernels/cuda/products.h"
-
+// Matrix products by cuBLASLt, in every layout that rank-3 views can have. They accumulate in FP32 (FP64 for f64);
+// 16-bit operands may have an FP32 result.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "invar/kernels/cuda/device.h"
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/devices.h"
+#include "invar/kernels/pointwise.h"
 
 namespace invar::cuda {
 
@@ -253,38 +254,13 @@ cublasLtEpilogue_t epilogue_for(const Epilogue& e) {
     return biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
 }
 
-}  // namespace
-
-void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) {
-    if (out.numel() == 0) return;
-    if (a.size[2] == 0) {
-        if (bias)
-            copy(rows_of_bias(bias, out), out, stream());
-        else if (!accumulate)
-            fill(out, 0, stream());
-        return;
-    }
-    if (operand(out).transposed && !bias)
-        return matmul(transposed(b), transposed(a), bias, transposed(out), accumulate);
-    if (bias) {
-        if (!accumulate && matmul_with({bias, Activation::none, {}, {}}, a, b, out, false)) return;
-        copy(rows_of_bias(bias, out), out, stream());  // the product is then added to the bias
-        return matmul(a, b, View{}, out, true);
-    }
-    const Shape3 shape = shape_of(a, b, out, accumulate, CUBLASLT_EPILOGUE_DEFAULT);
-    const Call call{b.data, a.data, out.data, nullptr, nullptr, accumulate};
-    Plan& plan = plan_for(shape, call);
-    check(!plan.candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
-          shape.batch, shape.m, shape.k, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
-    multiply(plan, shape, call);
-}
-
-bool matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
+// In one launch; false, with nothing done, where cuBLASLt has no such epilogue.
+bool multiply_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
     if (out.numel() == 0 || a.size[2] == 0 || operand(out).transposed) return false;
     if (e.activation == Activation::relu) {
         // cuBLASLt's own makes 0 of NaN, and what goes wrong before it would never be seen.
-        if (!matmul_with({e.bias, Activation::none, {}, {}}, a, b, out, accumulate)) return false;
-        unary(UnaryOp::Relu, out, out, {}, stream());
+        if (!multiply_with({e.bias, Activation::none, {}, {}}, a, b, out, accumulate)) return false;
+        kernels().unary(UnaryOp::Relu, out, out, {});
         return true;
     }
     // cuBLASLt's GELU keeps fewer digits than f64 has.
@@ -303,6 +279,39 @@ bool matmul_with(const Epilogue& e, const View& a, const View& b, const View& ou
     if (plan.candidates.empty()) return false;
     multiply(plan, shape, call);
     return true;
+}
+
+}  // namespace
+
+void CudaKernels::matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) {
+    const Launch launch("matmul");
+    if (out.numel() == 0) return;
+    if (a.size[2] == 0) {
+        if (bias)
+            copy(rows_of_bias(bias, out), out);
+        else if (!accumulate)
+            fill(out, 0);
+        return;
+    }
+    if (operand(out).transposed && !bias)
+        return matmul(transposed(b), transposed(a), bias, transposed(out), accumulate);
+    if (bias) {
+        if (!accumulate && multiply_with({bias, Activation::none, {}, {}}, a, b, out, false)) return;
+        copy(rows_of_bias(bias, out), out);  // the product is then added to the bias
+        return matmul(a, b, View{}, out, true);
+    }
+    const Shape3 shape = shape_of(a, b, out, accumulate, CUBLASLT_EPILOGUE_DEFAULT);
+    const Call call{b.data, a.data, out.data, nullptr, nullptr, accumulate};
+    Plan& plan = plan_for(shape, call);
+    check(!plan.candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
+          shape.batch, shape.m, shape.k, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
+    multiply(plan, shape, call);
+}
+
+void CudaKernels::matmul_with(const Epilogue& epilogue, const View& a, const View& b, const View& out,
+                              bool accumulate) {
+    const Launch launch("matmul_with");
+    if (!multiply_with(epilogue, a, b, out, accumulate)) Kernels::matmul_with(epilogue, a, b, out, accumulate);
 }
 
 }  // namespace invar::cuda

@@ -3,6 +3,7 @@
 
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
+#include "invar/kernels/cuda/recording.h"
 
 namespace invar::cuda {
 namespace {
@@ -116,19 +117,26 @@ __global__ void add_to(std::uint64_t* counter, std::uint64_t by) {
 
 }  // namespace
 
-void uniform(const View& out, double low, double high, RngState rng, cudaStream_t stream) {
+void CudaKernels::uniform(const View& out, double low, double high, RngState rng) {
+    refuse_recording("fresh random tensors");
+    const Launch stream("uniform");
     launch_generate(Uniform{low, high - low}, out, rng, stream);
 }
 
-void normal(const View& out, double mean, double deviation, RngState rng, cudaStream_t stream) {
+void CudaKernels::normal(const View& out, double mean, double deviation, RngState rng) {
+    refuse_recording("fresh random tensors");
+    const Launch stream("normal");
     launch_generate(Normal{mean, deviation}, out, rng, stream);
 }
 
-void dropout(const View& x, const View& y, double p, RngState rng, const std::uint64_t* base, cudaStream_t stream) {
+// In recorded work the numbers start at a counter that is read when the kernel runs, so that each replay draws its own.
+void CudaKernels::dropout(const View& x, const View& y, double p, RngState rng) {
+    const RecordedRandom* const random = recorded_random();
+    const Launch stream("dropout");
     const std::int64_t n = x.numel();
     if (n == 0) return;
-    if (p >= 1.0) return fill(y, 0, stream);
-    const Drop drop{DropRule(p), rng, base};
+    if (p >= 1.0) return fill(y, 0);
+    const Drop drop{DropRule(p), random ? random->from_counter(rng) : rng, random ? random->counter() : nullptr};
     bool fast = false;
     if (dense_of(x.dtype, {&x, &y}))
         fast = with_fast_type(x.dtype, [&](auto tag) {
@@ -142,10 +150,6 @@ void dropout(const View& x, const View& y, double p, RngState rng, const std::ui
         dropout_any<double><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
     else
         dropout_any<float><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
-}
-
-void dropout(const View& x, const View& y, double p, RngState rng, cudaStream_t stream) {
-    dropout(x, y, p, rng, nullptr, stream);
 }
 
 void advance(std::uint64_t* counter, std::uint64_t by, cudaStream_t stream) {

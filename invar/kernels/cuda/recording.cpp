@@ -4,7 +4,6 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/cuda/device.h"
-#include "invar/kernels/cuda/launch.h"
 
 namespace invar::cuda {
 

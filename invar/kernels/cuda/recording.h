@@ -2,6 +2,8 @@
 // counter there, which each replay moves on.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <functional>
 #include <memory>
 
@@ -28,7 +30,8 @@ class RecordedRandom {
     RngState start_;
     std::uint64_t taken_ = 0;
 };
-RecordedRandom* recorded_random();  // nullptr where nothing is being recorded
+void advance(std::uint64_t* counter, std::uint64_t by, cudaStream_t stream);  // *counter += by, on the device
+RecordedRandom* recorded_random();                                            // nullptr where nothing is being recorded
 
 // Throws where work is being recorded: `what` cannot be part of it.
 void refuse_recording(const char* what);

@@ -184,15 +184,17 @@ __global__ __launch_bounds__(kThreads) void max_columns(const Dense x, const Put
 
 }  // namespace
 
-std::size_t sum_scratch_bytes(const Span3& span) {
+static std::size_t sum_scratch_bytes(const Span3& span) {
     if (span.outer * span.inner == 0 || many_and_small(span)) return 0;
     if (span.inner > 1) return ColumnPlan::scratch_bytes(span.outer, span.n, span.inner, 1);
     const Pieces pieces(span);
     return pieces.count > 1 ? std::size_t(span.outer * pieces.count) * sizeof(double) : 0;
 }
 
-void sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate, void* scratch,
-         cudaStream_t stream) {
+void CudaKernels::sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
+    const Launch stream("sum");
+    const Scratch memory(sum_scratch_bytes(span));
+    void* const scratch = memory.data();
     if (span.outer * span.inner == 0) return;
     const Put put{y, span.inner, divisor, accumulate};
     if (many_and_small(span)) {
@@ -223,13 +225,16 @@ void sum(const Span3& span, const View& x, const View& y, double divisor, bool a
     });
 }
 
-std::size_t max_scratch_bytes(const Span3& span) {
+static std::size_t max_scratch_bytes(const Span3& span) {
     if (span.inner > 1) return 0;
     const Pieces pieces(span);
     return pieces.count > 1 ? std::size_t(span.outer * pieces.count) * sizeof(Best) : 0;
 }
 
-void max(const Span3& span, const View& x, const View& y, const View& index, void* scratch, cudaStream_t stream) {
+void CudaKernels::max(const Span3& span, const View& x, const View& y, const View& index) {
+    const Launch stream("max");
+    const Scratch memory(max_scratch_bytes(span));
+    void* const scratch = memory.data();
     if (span.outer * span.inner == 0) return;
     const PutBest put{y, index.as<std::int64_t>()};
     if (span.inner > 1) {

@@ -226,7 +226,8 @@ void for_rows(std::int64_t n, std::initializer_list<const View*> tensors, const 
 
 }  // namespace
 
-void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStream_t stream) {
+void CudaKernels::softmax(const Span3& span, const View& x, const View& y, bool log) {
+    const Launch stream("softmax");
     if (span.outer * span.n * span.inner == 0) return;
     if (span.inner > 1) {
         const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
@@ -244,7 +245,8 @@ void softmax(const Span3& span, const View& x, const View& y, bool log, cudaStre
     });
 }
 
-void softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log, cudaStream_t stream) {
+void CudaKernels::softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) {
+    const Launch stream("softmax_backward");
     if (span.outer * span.n * span.inner == 0) return;
     if (span.inner > 1) {
         const unsigned blocks = grid_for(span.outer * span.inner, kThreads);
@@ -262,8 +264,9 @@ void softmax_backward(const Span3& span, const View& gy, const View& y, const Vi
     });
 }
 
-void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
-                   const View& kept, cudaStream_t stream) {
+void CudaKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target,
+                                const View& losses, const View& kept) {
+    const Launch stream("cross_entropy");
     if (spec.rows == 0) return;
     for_rows(spec.classes, {&logits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
@@ -273,8 +276,10 @@ void cross_entropy(const CrossEntropySpec& spec, const View& logits, const View&
     });
 }
 
-void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target, const View& kept,
-                            const View& glosses, const View& count, const View& glogits, cudaStream_t stream) {
+void CudaKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
+                                         const View& kept, const View& glosses, const View& count,
+                                         const View& glogits) {
+    const Launch stream("cross_entropy_backward");
     if (spec.rows * spec.classes == 0) return;
     for_rows(spec.classes, {&logits, &glogits}, [&](auto tag, auto group) {
         using Source = typename decltype(tag)::type;
@@ -286,8 +291,9 @@ void cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, co
     });
 }
 
-void mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean, const View& count,
-               cudaStream_t stream) {
+void CudaKernels::mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
+                            const View& count) {
+    const Launch stream("mean_loss");
     mean_of_losses<<<1, kThreads, 0, stream>>>(losses, target.as<const std::int64_t>(), losses.numel(), ignore_index,
                                                mean, count);
 }

@@ -102,7 +102,8 @@ __global__ __launch_bounds__(kThreads) void backward(const UpsampleSpec s, const
 
 }  // namespace
 
-void upsample(const UpsampleSpec& spec, const View& x, const View& y, cudaStream_t stream) {
+void CudaKernels::upsample(const UpsampleSpec& spec, const View& x, const View& y) {
+    const Launch stream("upsample");
     const std::int64_t outputs = spec.batch * spec.out_h * spec.out_w * spec.channels;
     if (outputs == 0) return;
     with_source(spec.channels, {&x, &y}, {}, [&](auto tag) {
@@ -112,7 +113,8 @@ void upsample(const UpsampleSpec& spec, const View& x, const View& y, cudaStream
     });
 }
 
-void upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx, cudaStream_t stream) {
+void CudaKernels::upsample_backward(const UpsampleSpec& spec, const View& gy, const View& gx) {
+    const Launch stream("upsample_backward");
     const std::int64_t inputs = spec.batch * spec.in_h * spec.in_w * spec.channels;
     if (inputs == 0) return;
     with_source(spec.channels, {&gy, &gx}, {}, [&](auto tag) {
