@@ -12,29 +12,29 @@ namespace {
 
 // --- statistics: a fixed number of blocks, the last of which adds up what they found ---
 
-constexpr std::int64_t kNowhere = std::int64_t(1) << 62;
+constexpr std::int64_t kNone = std::int64_t(1) << 62;
 
-__device__ inline bool is_bad(float v) {
+__device__ inline bool is_nonfinite(float v) {
     return !(fabsf(v) <= 3.402823466e38f);
 }
 
-struct Found {
+struct GradStats {
     double squares = 0;
     double largest = 0;
     std::int64_t bad = 0;
-    std::int64_t first_bad = kNowhere;
+    std::int64_t first_bad = kNone;
 
-    __device__ void look(float v, std::int64_t at) {
+    __device__ void add(float v, std::int64_t at) {
         const float a = fabsf(v);
         squares += double(v) * double(v);
         largest = double(a) > largest ? double(a) : largest;
-        if (is_bad(v)) ++bad, first_bad = smaller(first_bad, at);
+        if (is_nonfinite(v)) ++bad, first_bad = smaller(first_bad, at);
     }
 };
 
-struct Together {
-    __device__ Found operator()(const Found& a, const Found& b) const {
-        Found both;
+struct Combine {
+    __device__ GradStats operator()(const GradStats& a, const GradStats& b) const {
+        GradStats both;
         both.squares = a.squares + b.squares;
         both.largest = b.largest > a.largest ? b.largest : a.largest;
         both.bad = a.bad + b.bad;
@@ -51,8 +51,8 @@ std::int64_t stat_blocks(std::int64_t n) {
 }
 
 // What one of so many threads finds; the first `packed` values lie so that they can be read in fours.
-__device__ inline Found look(const float* g, const std::int64_t n, const std::int64_t packed, const std::int64_t thread,
-                             const std::int64_t threads) {
+__device__ inline GradStats scan(const float* g, const std::int64_t n, const std::int64_t packed,
+                                 const std::int64_t thread, const std::int64_t threads) {
     constexpr int kUnroll = 8;
     double squares[4] = {};
     float peak = 0;
@@ -72,32 +72,32 @@ __device__ inline Found look(const float* g, const std::int64_t n, const std::in
                 const float a = fabsf(four[k]);
                 squares[k] += double(four[k]) * double(four[k]);
                 peak = a > peak ? a : peak;
-                bad += is_bad(four[k]);
+                bad += is_nonfinite(four[k]);
             }
         }
     }
-    Found mine;
+    GradStats mine;
     if (bad > 0)  // seldom: the same way again, so that the loop above stays as short as it is
         for (std::int64_t at = thread * 4; at < packed; at += threads * 4)
             for (int k = 0; k < 4; ++k)
-                if (is_bad(g[at + k])) mine.first_bad = smaller(mine.first_bad, at + k);
+                if (is_nonfinite(g[at + k])) mine.first_bad = smaller(mine.first_bad, at + k);
     mine.squares = (squares[0] + squares[1]) + (squares[2] + squares[3]);
     mine.largest = double(peak);
     mine.bad = bad;
-    for (std::int64_t i = packed + thread; i < n; i += threads) mine.look(g[i], i);
+    for (std::int64_t i = packed + thread; i < n; i += threads) mine.add(g[i], i);
     return mine;
 }
 
-__device__ inline void note(const Found& found, StepState* state) {
+__device__ inline void write_stats(const GradStats& found, StepState* state) {
     state->sum_squares = found.squares;
     state->max_abs = found.largest;
     state->nonfinite = found.bad;
-    state->first_nonfinite = found.first_bad == kNowhere ? -1 : found.first_bad;
+    state->first_nonfinite = found.first_bad == kNone ? -1 : found.first_bad;
 }
 
 // Past the caches of a multiprocessor, which may not have heard what another has written.
-__device__ inline Found read_part(const Found* part) {
-    Found found;
+__device__ inline GradStats read_part(const GradStats* part) {
+    GradStats found;
     found.squares = __ldcg(&part->squares);
     found.largest = __ldcg(&part->largest);
     found.bad = __ldcg(reinterpret_cast<const long long*>(&part->bad));
@@ -105,15 +105,17 @@ __device__ inline Found read_part(const Found* part) {
     return found;
 }
 
-// How many blocks of look_at have left what they found. Goes round to 0 with the last; launches follow one another.
+// How many blocks of grad_stats_kernel have left what they found. Goes round to 0 with the last; launches follow one
+// another.
 __device__ unsigned blocks_done = 0;
 
 // The block that is last adds up what all have found, in the order of the blocks: one launch, and the same bits each
 // time.
-__global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std::int64_t n, const std::int64_t packed,
-                                                       Found* parts, const Dense loss, StepState* state) {
+__global__ __launch_bounds__(kThreads, 4) void grad_stats_kernel(const float* g, const std::int64_t n,
+                                                                 const std::int64_t packed, GradStats* parts,
+                                                                 const Dense loss, StepState* state) {
     __shared__ bool last;
-    const Found mine = reduce<kThreads>(look(g, n, packed, global_thread(), grid_threads()), Together{});
+    const GradStats mine = reduce<kThreads>(scan(g, n, packed, global_thread(), grid_threads()), Combine{});
     if (threadIdx.x == 0) {
         parts[blockIdx.x] = mine;
         __threadfence();
@@ -121,28 +123,30 @@ __global__ __launch_bounds__(kThreads, 4) void look_at(const float* g, const std
     }
     __syncthreads();
     if (!last) return;
-    Found all;
-    for (std::int64_t i = threadIdx.x; i < gridDim.x; i += kThreads) all = Together{}(all, read_part(parts + i));
-    all = reduce<kThreads>(all, Together{});
+    __threadfence();
+    GradStats all;
+    for (std::int64_t i = threadIdx.x; i < gridDim.x; i += kThreads) all = Combine{}(all, read_part(parts + i));
+    all = reduce<kThreads>(all, Combine{});
     if (threadIdx.x != 0) return;
-    note(all, state);
+    write_stats(all, state);
     state->bad_loss = !is_finite(loss.get_or<double>(0, 0.0));
 }
 
 // Of single parts of an array, as many blocks each.
-inline constexpr int kLookedAt = 128;
+inline constexpr int kSegmentsAtOnce = 128;
 inline constexpr unsigned kBlocksEach = 32;
 
-struct LookTable {
-    std::int64_t begin[kLookedAt], count[kLookedAt];
+struct SegmentTable {
+    std::int64_t begin[kSegmentsAtOnce], count[kSegmentsAtOnce];
 };
 
-__global__ __launch_bounds__(kThreads, 4) void look_at_segments(const float* g, const __grid_constant__ LookTable table,
-                                                                Found* parts) {
+__global__ __launch_bounds__(kThreads, 4) void segment_stats_kernel(const float* g,
+                                                                    const __grid_constant__ SegmentTable table,
+                                                                    GradStats* parts) {
     const float* from = g + table.begin[blockIdx.y];
     const std::int64_t n = table.count[blockIdx.y],
                        packed = reinterpret_cast<std::uintptr_t>(from) % 16 ? 0 : n / 4 * 4;
-    const Found mine = reduce<kThreads>(look(from, n, packed, global_thread(), grid_threads()), Together{});
+    const GradStats mine = reduce<kThreads>(scan(from, n, packed, global_thread(), grid_threads()), Combine{});
     if (threadIdx.x == 0) parts[blockIdx.y * gridDim.x + blockIdx.x] = mine;
 }
 
@@ -151,9 +155,9 @@ __global__ void plan_kernel(StepState* state, const ScaleState* scale, const Cli
     plan_step(*state, scale != nullptr ? scale->scale : 1.0f, clip, schedule);
 }
 
-__global__ __launch_bounds__(kBlocksEach) void gather_segments(const Found* parts, StepState* states) {
-    const Found all = reduce<kBlocksEach>(parts[blockIdx.x * kBlocksEach + threadIdx.x], Together{});
-    if (threadIdx.x == 0) note(all, states + blockIdx.x);
+__global__ __launch_bounds__(kBlocksEach) void combine_segments(const GradStats* parts, StepState* states) {
+    const GradStats all = reduce<kBlocksEach>(parts[blockIdx.x * kBlocksEach + threadIdx.x], Combine{});
+    if (threadIdx.x == 0) write_stats(all, states + blockIdx.x);
 }
 
 // --- the end of a step, one thread ---
@@ -280,7 +284,7 @@ struct ScaleAndClamp {
 }  // namespace
 
 static std::size_t grad_stats_scratch_bytes(const View& gradients) {
-    return std::size_t(stat_blocks(gradients.numel())) * sizeof(Found);
+    return std::size_t(stat_blocks(gradients.numel())) * sizeof(GradStats);
 }
 
 void CudaKernels::grad_stats(const View& gradients, StepState* state, const View& loss) {
@@ -289,26 +293,27 @@ void CudaKernels::grad_stats(const View& gradients, StepState* state, const View
     void* const scratch = memory.data();
     const std::int64_t n = gradients.numel(), blocks = stat_blocks(n);
     const std::int64_t packed = aligned(gradients.data) ? n / 4 * 4 : 0;
-    look_at<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed,
-                                                       static_cast<Found*>(scratch), loss, state);
+    grad_stats_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(gradients.as<const float>(), n, packed,
+                                                                 static_cast<GradStats*>(scratch), loss, state);
 }
 
 static std::size_t segment_stats_scratch_bytes(std::span<const Segment> segments) {
-    return std::size_t(smaller<std::int64_t>(kLookedAt, std::int64_t(segments.size()))) * kBlocksEach * sizeof(Found);
+    return std::size_t(smaller<std::int64_t>(kSegmentsAtOnce, std::int64_t(segments.size()))) * kBlocksEach *
+           sizeof(GradStats);
 }
 
 void CudaKernels::segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states) {
     const Launch stream("segment_stats");
     const Scratch memory(segment_stats_scratch_bytes(segments));
     void* const scratch = memory.data();
-    Found* parts = static_cast<Found*>(scratch);
+    GradStats* parts = static_cast<GradStats*>(scratch);
     while (!segments.empty()) {  // each time over the same scratch: the stream keeps them in order
-        LookTable table;
-        const std::size_t count = segments.size() < kLookedAt ? segments.size() : kLookedAt;
+        SegmentTable table;
+        const std::size_t count = segments.size() < kSegmentsAtOnce ? segments.size() : kSegmentsAtOnce;
         for (std::size_t i = 0; i < count; ++i) table.begin[i] = segments[i].begin, table.count[i] = segments[i].count;
-        look_at_segments<<<dim3(kBlocksEach, unsigned(count)), kThreads, 0, stream>>>(gradients.as<const float>(),
-                                                                                      table, parts);
-        gather_segments<<<unsigned(count), kBlocksEach, 0, stream>>>(parts, states);
+        segment_stats_kernel<<<dim3(kBlocksEach, unsigned(count)), kThreads, 0, stream>>>(gradients.as<const float>(),
+                                                                                          table, parts);
+        combine_segments<<<unsigned(count), kBlocksEach, 0, stream>>>(parts, states);
         segments = segments.subspan(count), states += count;
     }
 }
