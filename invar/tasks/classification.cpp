@@ -7,6 +7,8 @@
 namespace invar {
 
 Tensor cross_entropy_loss(Module& model, const Batch& batch) {
+    check<UsageError>(!is_floating(batch["y"].dtype()),
+                      "task classification tells classes apart, and y is {}; use task=regression", batch["y"].str());
     return ops::cross_entropy(model(batch["x"]), batch["y"]);
 }
 

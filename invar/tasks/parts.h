@@ -21,6 +21,8 @@ class TaskParts {
     std::shared_ptr<const Dataset> data(Split split) const;
     DataInfo info() const;
     std::unique_ptr<Module> make_model() const { return make_(info()); }
+    // For a task whose outputs are not those that the data name.
+    std::unique_ptr<Module> make_model(const DataInfo& wanted) const { return make_(wanted); }
 
   private:
     OpenData open_;

@@ -27,23 +27,31 @@ Tensor guess(Module& model, const Batch& batch) {
 
 }  // namespace
 
+Metric explained_variance() {
+    return {.name = "r2", .chance = 0.0, .sums = 4, .value = explained};
+}
+
+std::vector<double> squared_error_sums(const Tensor& guesses, const Tensor& y, std::int64_t samples) {
+    const std::vector<double> guessed = guesses.to_vector<double>(), right = y.to_vector<double>();
+    double sum = 0.0, squares = 0.0, errors = 0.0;
+    for (std::size_t i = 0; i < right.size(); ++i) {
+        sum += right[i], squares += right[i] * right[i];
+        errors += (right[i] - guessed[i]) * (right[i] - guessed[i]);
+    }
+    const double count = double(right.size());
+    return {errors / count * double(samples), double(samples), count, sum, squares, errors};
+}
+
 Tensor Regression::loss(Module& model, const Batch& batch) const {
     return ops::mse_loss(guess(model, batch), batch["y"]);
 }
 
 std::vector<Metric> Regression::metrics() const {
-    return {mean_loss(), {.name = "r2", .chance = 0.0, .sums = 4, .value = explained}};
+    return {mean_loss(), explained_variance()};
 }
 
 std::vector<double> Regression::measure(Module& model, const Batch& batch) const {
-    const std::vector<double> guesses = guess(model, batch).to_vector<double>(), y = batch["y"].to_vector<double>();
-    double sum = 0.0, squares = 0.0, errors = 0.0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-        sum += y[i], squares += y[i] * y[i];
-        errors += (y[i] - guesses[i]) * (y[i] - guesses[i]);
-    }
-    const double count = double(y.size());
-    return {errors / count * double(batch.size), double(batch.size), count, sum, squares, errors};
+    return squared_error_sums(guess(model, batch), batch["y"], batch.size);
 }
 
 namespace {

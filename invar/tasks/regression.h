@@ -6,6 +6,11 @@
 
 namespace invar {
 
+// r2, the share of the variance of y that is explained: 0 is what the mean of y would give.
+Metric explained_variance();
+// What a batch of so many samples adds to Task::mean_loss(), by mean squares, and to explained_variance().
+std::vector<double> squared_error_sums(const Tensor& guesses, const Tensor& y, std::int64_t samples);
+
 class Regression : public Task {
   public:
     explicit Regression(TaskParts parts) : parts_(std::move(parts)) {}
@@ -15,7 +20,7 @@ class Regression : public Task {
     std::unique_ptr<Module> make_model() const override { return parts_.make_model(); }
     // The mean of squares over all numbers of y, f32 [n, outputs].
     Tensor loss(Module& model, const Batch& batch) const override;
-    // Beside that r2, the share of the variance of y that is explained: 0 is what the mean of y would give.
+    // Beside that r2.
     std::vector<Metric> metrics() const override;
     std::vector<double> measure(Module& model, const Batch& batch) const override;
 
