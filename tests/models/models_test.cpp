@@ -166,7 +166,7 @@ TEST(Mlp, HasTheLayersItIsAskedFor) {
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {
     EXPECT_ERROR(make_image_model({.name = "convent"}), UsageError, "did you mean 'convnet'?");
-    EXPECT_ERROR(make_image_model({.name = "zzz"}), UsageError, "convnet, mlp");
+    EXPECT_ERROR(make_image_model({.name = "zzz"}), UsageError, "there are convnet, ");
 }
 
 TEST(Models, RefuseAnotherModelsWeights) {
