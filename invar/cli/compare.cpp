@@ -13,7 +13,9 @@
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
+#include "invar/validate/comparable.h"
 #include "invar/validate/learned.h"
+#include "invar/validate/run_files.h"
 
 namespace invar {
 

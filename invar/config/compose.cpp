@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "invar/config/table.h"
+#include "invar/config/keys.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
 #include "invar/io/file.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "invar/config/table.h"
+#include "invar/config/keys.h"
 #include "invar/core/error.h"
 
 namespace invar {

@@ -1,4 +1,6 @@
 // From a key as somebody wrote it to the field it means.
+#include "invar/config/keys.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <ranges>
 #include <set>
 
-#include "invar/config/table.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/core/suggest.h"

@@ -5,6 +5,7 @@
 
 #include "invar/core/error.h"
 #include "invar/diagnose/concerns.h"
+#include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/lost_updates.h"
 #include "invar/formats/inspect.h"
 #include "invar/kernels/devices.h"

@@ -1,6 +1,7 @@
 #include "invar/diagnose/failure.h"
 
 #include "invar/core/error.h"
+#include "invar/diagnose/find_first_bad.h"
 #include "invar/io/file.h"
 #include "invar/ops/to.h"
 

@@ -1,5 +1,7 @@
 // find_first_bad: from the first bad operation to who is to blame and what mends it. Whatever can be tried is tried, by
 // replaying the step, rather than guessed.
+#include "invar/diagnose/find_first_bad.h"
+
 #include <cmath>
 #include <optional>
 

@@ -62,9 +62,4 @@ struct Finding {
     std::string text() const;
 };
 
-// Replays the step from the model's present weights and says what goes wrong in it first. Nothing found: all is finite.
-// Leaves everything but the gradients as it was. `scale` is what the loss was multiplied by.
-Finding find_first_bad(Setup& setup, std::span<const Batch> group, RngState rng, double scale,
-                       const LossFunction& loss = {});
-
 }  // namespace invar

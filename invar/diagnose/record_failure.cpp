@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "invar/core/shell.h"
+#include "invar/diagnose/find_first_bad.h"
 
 namespace invar {
 

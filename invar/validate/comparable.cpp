@@ -1,9 +1,10 @@
 // Whether runs can be held against each other at all: each counted once, all of them whole, all as long as the others.
+#include "invar/validate/comparable.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "invar/core/error.h"
-#include "invar/validate/comparison.h"
 
 namespace invar {
 

@@ -1,4 +1,6 @@
 // Where runs lie on disk: which file of a folder is its log, and what stands beside it.
+#include "invar/validate/run_files.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -9,7 +11,6 @@
 #include "invar/amp/precision.h"
 #include "invar/core/error.h"
 #include "invar/io/file.h"
-#include "invar/validate/comparison.h"
 
 namespace invar {
 

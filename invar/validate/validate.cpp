@@ -14,6 +14,7 @@
 #include "invar/train/precision_plan.h"
 #include "invar/train/step.h"
 #include "invar/validate/learned.h"
+#include "invar/validate/run_files.h"
 
 namespace invar {
 

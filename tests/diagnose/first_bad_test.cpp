@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "invar/core/error.h"
+#include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/finding.h"
 #include "invar/diagnose/record_failure.h"
 #include "invar/train/step.h"

@@ -6,6 +6,7 @@
 #include "invar/core/error.h"
 #include "invar/diagnose/diagnose.h"
 #include "invar/diagnose/failure.h"
+#include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/record_failure.h"
 #include "invar/diagnose/tune.h"
 #include "invar/validate/validate.h"

@@ -7,6 +7,8 @@
 
 #include "invar/core/error.h"
 #include "invar/io/file.h"
+#include "invar/validate/comparable.h"
+#include "invar/validate/run_files.h"
 #include "tests/core/expect_error.h"
 #include "tests/io/scratch.h"
 
