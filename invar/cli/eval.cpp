@@ -9,6 +9,7 @@
 #include "invar/cli/console.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/train/find_checkpoint.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/step.h"
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 struct EvalArguments : ConfigArguments {
+    std::string checkpoint;
     bool json = false;
 };
 
@@ -54,12 +56,14 @@ Source read_source(EvalArguments& arguments) {
         refuse_config();
         check<UsageError>(RunFolder::is_run(target), "{}: not the folder of a run: it has no config.yaml",
                           target.string());
-        const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(target), 1).latest();
+        const LatestCheckpoint latest =
+            find_checkpoint(target, arguments.checkpoint.empty() ? "last" : arguments.checkpoint);
         latest.check_usable(target);
         for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
         check(bool(latest), "{}: the run has no whole checkpoint yet", target.string());
         return {latest.path.string(), arguments.load_run(target), model_weights(load_checkpoint(latest.path))};
     }
+    check<UsageError>(arguments.checkpoint.empty(), "--checkpoint names one of a run; {} is a file", target.string());
     if (!is_checkpoint(target)) return {target.string(), arguments.load(), std::nullopt};
     refuse_config();
     const Checkpoint checkpoint = load_checkpoint(target);
@@ -112,10 +116,14 @@ void add_eval(CLI::App& app, int&) {
     CLI::App* command = app.add_subcommand("eval", "Measure saved weights on the validation data");
     auto arguments = std::make_shared<EvalArguments>();
     arguments->add_to(*command, "RUN|CHECKPOINT|WEIGHTS [CONFIG] [key=value ...]");
+    command
+        ->add_option("--checkpoint", arguments->checkpoint,
+                     "Which one of a run: last, best (see checkpoint.monitor) or the file of a checkpoint")
+        ->type_name("WHICH");
     command->add_flag("--json", arguments->json, "Print one JSON object");
-    command->footer(
-        example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet trainer.precision=bf16-mixed",
-                 "invar eval weights.safetensors mnist_mlp"}));
+    command->footer(example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet --checkpoint best",
+                             "invar eval runs/mnist_convnet trainer.precision=bf16-mixed",
+                             "invar eval weights.safetensors mnist_mlp"}));
     command->callback([arguments] { eval(*arguments); });
 }
 

@@ -23,13 +23,17 @@ namespace fs = std::filesystem;
 namespace {
 
 struct TrainArguments : ConfigArguments {
-    std::string resume;
+    std::string resume, checkpoint;
     bool grad_ckpt = false, debug = false, print_config = false, quiet = false, require_validated = false;
 };
 
 Config resolve(TrainArguments& arguments) {
     if (arguments.grad_ckpt) arguments.flags.push_back("trainer.grad_ckpt=true");
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
+    check<UsageError>(arguments.checkpoint.empty() || !arguments.resume.empty(),
+                      "--checkpoint says where --resume goes on; give the folder of the run too, as in: invar train "
+                      "--resume runs/{} --checkpoint {}",
+                      Config{}.exp_name, arguments.checkpoint);
     if (arguments.resume.empty()) return arguments.load();
     const std::string config = arguments.config();
     check<UsageError>(config.empty(),
@@ -72,9 +76,11 @@ std::string why_worthless(const RunSummary& summary) {
 }
 
 // Of the settings that bound a run, the one that did.
-const char* ended_by(Trainer& trainer, const Config& config) {
+const char* ended_by(Trainer& trainer, const Config& config, const RunSummary& summary) {
+    if (!summary.stopped_early.empty()) return "early_stopping.patience";
     const std::int64_t epochs = trainer.setup().steps_per_epoch * config.trainer.max_epochs;
-    return config.trainer.max_steps >= 0 && config.trainer.max_steps < epochs ? "max_steps" : "max_epochs";
+    return config.trainer.max_steps >= 0 && config.trainer.max_steps < epochs ? "trainer.max_steps"
+                                                                              : "trainer.max_epochs";
 }
 
 std::string summary_table(const RunSummary& summary, bool scaled) {
@@ -90,11 +96,14 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     for (const Recovery& r : summary.recoveries)
         table.row({"recovery", fmt::format("at step {}: {}; back to step {}, on in {}", r.failed_at, r.reason,
                                            r.back_to, r.continues_in())});
+    if (!summary.stopped_early.empty()) table.row({"stopped early", summary.stopped_early});
     const bool trained = summary.steps > 0;
     if (trained) table.row({"train loss", loss_text(summary.train_loss)});
     if (summary.status == "finished")
         for (const Measured& measured : summary.validation)
             table.row({"val " + measured.metric.name, measured.metric.str(measured.value)});
+    if (const auto& best = summary.best_checkpoint)
+        table.row({"best checkpoint", fmt::format("of step {}, {} {:.6g}", best->step, best->monitor, best->value)});
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
     if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
     if (trained) {
@@ -115,7 +124,7 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
 void tell_nothing_left(const RunSummary& summary, const char* bound, bool quiet) {
     const std::string folder = summary.folder.lexically_normal().string();
     const std::string text = fmt::format(
-        "nothing left to train; the run stays as it is (a larger trainer.{} goes on){}", bound,
+        "nothing left to train; the run stays as it is (a larger {} goes on){}", bound,
         summary.not_applied.empty() ? "" : fmt::format("; not applied: {}", fmt::join(summary.not_applied, ", ")));
     if (quiet) {
         warn("note: " + text);
@@ -149,7 +158,10 @@ int train(TrainArguments& arguments, int& exit_code) {
     const bool quiet = arguments.quiet;
     if (arguments.debug && !quiet) say(to_yaml(config));
     const StopOnSignal signals;
-    Trainer trainer(config, arguments.resume.empty() ? std::optional<fs::path>{} : fs::path(arguments.resume));
+    std::optional<Resume> resume;
+    if (!arguments.resume.empty())
+        resume.emplace(arguments.resume, arguments.checkpoint.empty() ? "last" : arguments.checkpoint);
+    Trainer trainer(config, std::move(resume));
     const bool starts = !trainer.nothing_left();
     if (starts && !quiet && !warning.empty()) warn("warning: " + warning);
     if (starts && !quiet) {
@@ -163,7 +175,7 @@ int train(TrainArguments& arguments, int& exit_code) {
     const bool finished = summary.status == "finished";
     const std::string folder = summary.folder.lexically_normal().string();
     if (summary.nothing_left) {
-        tell_nothing_left(summary, ended_by(trainer, config), quiet);
+        tell_nothing_left(summary, ended_by(trainer, config, summary), quiet);
     } else if (quiet) {
         say(folder);
         if (output_error() != 0)
@@ -175,7 +187,8 @@ int train(TrainArguments& arguments, int& exit_code) {
         print(summary_table(summary, trainer.setup().scaler->enabled()));
         say(fmt::format("run folder: {}", folder));
         if (finished && summary.steps_now == 0)
-            say(fmt::format("there was nothing left to train; a larger trainer.{} goes on", ended_by(trainer, config)));
+            say(fmt::format("there was nothing left to train; a larger {} goes on",
+                            ended_by(trainer, config, summary)));
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
     if (const std::string why = finished ? why_worthless(summary) : ""; !why.empty()) {
@@ -207,6 +220,10 @@ void add_train(CLI::App& app, int& exit_code) {
     command->add_flag("--grad_ckpt", a.grad_ckpt, "Recompute activations in backward instead of keeping them");
     command->add_option("--resume", a.resume, "Go on with the run of this folder; keys may be changed")
         ->type_name("FOLDER");
+    command
+        ->add_option("--checkpoint", a.checkpoint,
+                     "Where --resume goes on: last, best (see checkpoint.monitor) or the file of a checkpoint")
+        ->type_name("WHICH");
     command->add_flag("--require-validated", a.require_validated,
                       "Refuse a precision that `invar validate` has not passed for this model and data");
     command->add_flag("--debug", a.debug, "Print the configuration and log every step");
@@ -214,7 +231,8 @@ void add_train(CLI::App& app, int& exit_code) {
     command->add_flag("--quiet", a.quiet, "Print only the folder of the run");
     command->footer(example({"invar train mnist_convnet --mixed_precision bf16 trainer.max_epochs=3",
                              "invar train data=synthetic trainer=fp16_safe optimizer.lr=3e-4",
-                             "invar train --resume runs/mnist_convnet"}));
+                             "invar train --resume runs/mnist_convnet",
+                             "invar train --resume runs/mnist_convnet --checkpoint best optimizer.lr=1e-4"}));
     command->callback([arguments, &exit_code] { exit_code = train(*arguments, exit_code); });
 }
 

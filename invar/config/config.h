@@ -108,6 +108,25 @@ struct StabilityConfig {
     bool operator==(const StabilityConfig&) const = default;
 };
 
+// Ends a run whose validations get no better; off without a monitor. Lightning's names.
+struct EarlyStoppingConfig {
+    std::string monitor;  // "val_loss"
+    std::string mode = "auto";
+    std::int64_t patience = 3;
+    double min_delta = 0.0;
+    bool check_finite = true;
+    bool operator==(const EarlyStoppingConfig&) const = default;
+};
+
+// Which checkpoints are kept beside the newest ones; none without a monitor. Lightning's names.
+struct CheckpointConfig {
+    std::string monitor;
+    std::string mode = "auto";
+    std::int64_t save_top_k = 1;
+    bool save_last = true;
+    bool operator==(const CheckpointConfig&) const = default;
+};
+
 struct LoggerConfig {
     bool tensorboard = true;
     bool operator==(const LoggerConfig&) const = default;
@@ -128,6 +147,8 @@ struct Config {
     SchedulerConfig scheduler;
     MonitorConfig monitor;
     StabilityConfig stability;
+    EarlyStoppingConfig early_stopping;
+    CheckpointConfig checkpoint;
     LoggerConfig logger;
     bool operator==(const Config&) const = default;
 };

@@ -159,7 +159,7 @@ std::vector<Field> make_fields() {
          key("val_check_interval", &T::val_check_interval, above(0),
              "Validate every so many training batches, or after this share of an epoch."),
          key("checkpoint_every_n_steps", &T::checkpoint_every_n_steps, at_least(0),
-             "Steps between checkpoints; 0 makes one at the end of each epoch."),
+             "Steps between checkpoints; 0 makes one at the end of each epoch.", {"checkpoint.every_n_train_steps"}),
          key("keep_checkpoints", &T::keep_checkpoints, at_least(1), "Newest checkpoints to keep."),
          key("grad_ckpt", &T::grad_ckpt, any(), "Recompute activations in backward instead of keeping them."),
          key("freeze", &T::freeze, any(),
@@ -260,6 +260,30 @@ std::vector<Field> make_fields() {
                      "Recover with the setting that a replay of the failed step has shown to mend it, where there is "
                      "one; false "
                      "always takes the next safer precision.")});
+
+    using E = EarlyStoppingConfig;
+    add_section(
+        fields, "early_stopping", [](auto& c) -> auto& { return c.early_stopping; },
+        {key("monitor", &E::monitor, any(),
+             "Metric of the validations that must get better, such as val_loss; empty never stops a run "
+             "early."),
+         key("mode", &E::mode, one_of({"min", "max", "auto"}), "What better is; auto is the metric's own direction."),
+         key("patience", &E::patience, at_least(1), "Validations without improvement until the run is stopped."),
+         key("min_delta", &E::min_delta, at_least(0), "An improvement is more than this."),
+         key("check_finite", &E::check_finite, any(), "Stop where the metric is NaN or infinite.")});
+
+    using K = CheckpointConfig;
+    add_section(
+        fields, "checkpoint", [](auto& c) -> auto& { return c.checkpoint; },
+        {key("monitor", &K::monitor, any(),
+             "Metric of the validations whose best checkpoints are kept, such as val_accuracy; empty keeps "
+             "none."),
+         key("mode", &K::mode, one_of({"min", "max", "auto"}), "What better is; auto is the metric's own direction."),
+         key("save_top_k", &K::save_top_k, at_least(-1),
+             "How many best ones, beside the newest trainer.keep_checkpoints; -1 for every validation's, 0 for "
+             "none."),
+         key("save_last", &K::save_last, any(),
+             "Keep the newest ones too when the run has finished; false keeps only the best.")});
 
     using G = LoggerConfig;
     add_section(fields, "logger", [](auto& c) -> auto& { return c.logger; },

@@ -71,8 +71,8 @@ CheckpointFolder::CheckpointFolder(fs::path folder, int keep) : folder_(std::mov
     sweep_temporaries(folder_);
 }
 
-fs::path CheckpointFolder::path_of(std::int64_t step) const {
-    return folder_ / fmt::format("step_{:08}.safetensors", step);
+std::string CheckpointFolder::name_of(std::int64_t step) {
+    return fmt::format("step_{:08}.safetensors", step);
 }
 
 std::vector<std::int64_t> CheckpointFolder::steps() const {
@@ -91,24 +91,35 @@ std::vector<std::int64_t> CheckpointFolder::steps() const {
     return steps;
 }
 
-fs::path CheckpointFolder::save(std::int64_t step, const Checkpoint& checkpoint) const {
+fs::path CheckpointFolder::save(std::int64_t step, const Checkpoint& checkpoint, const StepSet& kept) const {
     check<UsageError>(step >= 0, "a checkpoint of step {}: steps count from 0", step);
     make_folders(folder_);
     save_checkpoint(path_of(step), checkpoint);
-    prune(step);
+    prune(step, kept);
     return path_of(step);
 }
 
-void CheckpointFolder::prune(std::int64_t step) const {
+void CheckpointFolder::prune(std::int64_t step, const StepSet& kept) const {
     // Only elders of a file that is whole are pruned: what claims a later step may be broken.
     std::vector<std::int64_t> elders = steps();
     std::erase_if(elders, [&](std::int64_t other) { return other >= step; });
-    const std::size_t kept = std::min(elders.size(), static_cast<std::size_t>(keep_ - 1));
-    elders.resize(elders.size() - kept);
+    elders.resize(elders.size() - std::min(elders.size(), static_cast<std::size_t>(keep_ - 1)));
     for (const std::int64_t elder : elders) {
+        if (kept.contains(elder)) continue;
         std::error_code ignored;  // an old file that cannot be deleted is no reason to stop a run
         fs::remove(path_of(elder), ignored);
     }
+}
+
+// From the newest on: where this is killed half-way, the newest that is left is still followed by none.
+std::vector<fs::path> CheckpointFolder::put_aside_after(std::int64_t step) const {
+    std::vector<fs::path> aside;
+    const std::vector<std::int64_t> all = steps();
+    for (auto later = all.rbegin(); later != all.rend() && *later > step; ++later) {
+        aside.push_back(free_name(path_of(*later), ".aside"));
+        fs::rename(path_of(*later), aside.back());
+    }
+    return aside;
 }
 
 void LatestCheckpoint::check_usable(const fs::path& run) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,19 +36,25 @@ struct LatestCheckpoint {
     void check_usable(const std::filesystem::path& run) const;
 };
 
-// The checkpoints of a run: step_00000123.safetensors and its elders, at most `keep` of them.
+// The checkpoints of a run: step_00000123.safetensors and its elders, `keep` of them and those that are to be kept
+// besides.
 class CheckpointFolder {
   public:
+    using StepSet = std::set<std::int64_t>;
     CheckpointFolder(std::filesystem::path folder, int keep);
 
-    // Writes the new file first and deletes old ones only then; files of later steps are left alone.
-    std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint) const;
+    // Writes the new file first and deletes old ones only then; files of later steps are left alone, and so are those
+    // of the steps in `kept`.
+    std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint, const StepSet& kept = {}) const;
     // Deletes the elders of this step that are over the limit, as a save does, and as one that was killed may not have.
-    void prune(std::int64_t step) const;
+    void prune(std::int64_t step, const StepSet& kept = {}) const;
     // The newest that is whole.
     LatestCheckpoint latest() const;
+    // Renames those of later steps, so that a run that goes on from this one does not meet them; their new names.
+    std::vector<std::filesystem::path> put_aside_after(std::int64_t step) const;
 
-    std::filesystem::path path_of(std::int64_t step) const;
+    static std::string name_of(std::int64_t step);  // of the file
+    std::filesystem::path path_of(std::int64_t step) const { return folder_ / name_of(step); }
     std::vector<std::int64_t> steps() const;  // ascending, whole or not
 
   private:

@@ -52,8 +52,7 @@ bool is_same_folder(const Descriptor& opened, const fs::path& path) {
 }  // namespace
 
 // The configuration first: whatever else a killed run leaves can be made sense of with it.
-RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, std::optional<std::int64_t> resumed_at,
-                     std::int64_t logged_steps)
+RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, const std::optional<ResumePoint>& resumed)
     : path_(std::move(path)),
       lock_(std::move(lock)),
       config_text_(run_config_text(config)),
@@ -62,17 +61,17 @@ RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, std::
     sweep_temporaries(path_);
     write_file_atomically(config_of(path_), config_text_);
     make_folders(checkpoints_of(path_));
-    if (resumed_at) {
-        const std::int64_t there = drop_lines_after(*resumed_at);
-        if (there < logged_steps)
+    if (resumed) {
+        const std::int64_t there = drop_lines_after(*resumed);
+        if (there < resumed->logged_steps)
             notes_.push_back(
                 fmt::format("{} holds {} of the {} steps that were logged until step {}; the others are "
                             "lost",
-                            metrics_path().string(), there, logged_steps, *resumed_at));
-        checkpoints_.prune(*resumed_at);
+                            metrics_path().string(), there, resumed->logged_steps, resumed->step));
     }
     metrics_.emplace(metrics_path());
-    if (config.logger.tensorboard) events_ = std::make_unique<EventFile>(path_, resumed_at);
+    if (config.logger.tensorboard)
+        events_ = std::make_unique<EventFile>(path_, resumed ? std::optional(resumed->step) : std::nullopt);
 }
 
 RunFolder RunFolder::create(const Config& config) {
@@ -83,14 +82,13 @@ RunFolder RunFolder::create(const Config& config) {
     }
 }
 
-RunFolder RunFolder::reopen(const fs::path& folder, FolderLock lock, const Config& config, std::int64_t step,
-                            std::int64_t logged_steps) {
-    return RunFolder(folder, std::move(lock), config, step, logged_steps);
+RunFolder RunFolder::reopen(const fs::path& folder, FolderLock lock, const Config& config, const ResumePoint& from) {
+    return RunFolder(folder, std::move(lock), config, from);
 }
 
-// Lines after `step` were written by the part of the run that is about to be repeated; so is the validation at it. The
-// recoveries that led back to it are known to the checkpoint.
-std::int64_t RunFolder::drop_lines_after(std::int64_t step) {
+// Lines after the step were written by the part of the run that is about to be repeated. The recoveries that led back
+// to it are known to the checkpoint.
+std::int64_t RunFolder::drop_lines_after(const ResumePoint& point) {
     const fs::path path = metrics_path();
     if (!fs::exists(path)) return 0;
     const std::string content = read_file(path);
@@ -112,7 +110,8 @@ std::int64_t RunFolder::drop_lines_after(std::int64_t step) {
                        "{}:{}: \"step\" is {}, expected a whole number; mend or delete the line", path.string(), number,
                        found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
         const auto at = found.get<std::int64_t>();
-        if (at > step || (at == step && (line.contains("val_loss") || line.contains("recovery")))) continue;
+        const bool repeated = line.contains("recovery") || (line.contains("val_loss") && !point.validated);
+        if (at > point.step || (at == point.step && repeated)) continue;
         kept.append(text).push_back('\n');
         if (line.contains("loss")) ++steps;
     }
@@ -280,14 +279,14 @@ const std::string& RunFolder::problem() const {
     return events_ && metrics_->problem().empty() ? events_->problem() : metrics_->problem();
 }
 
-void RunFolder::rewind(std::int64_t step) {
+void RunFolder::rewind(const ResumePoint& to) {
     keep_files();
     metrics_.reset();  // what waits in it came after the checkpoint of that step, and is to be taken back too
-    drop_lines_after(step);
+    drop_lines_after(to);
     metrics_.emplace(metrics_path());
     if (!events_) return;
     events_->flush();
-    events_ = std::make_unique<EventFile>(path_, step);
+    events_ = std::make_unique<EventFile>(path_, to.step);
 }
 
 void RunFolder::write_summary(const JsonLine& summary) const {

@@ -51,15 +51,21 @@ struct MonitorMetrics {
     std::optional<double> step_ms, samples_per_s;  // since the last such record
 };
 
+// Where a run goes on.
+struct ResumePoint {
+    std::int64_t step = 0;
+    bool validated = false;         // the validation at this step counts; otherwise it is about to be repeated
+    std::int64_t logged_steps = 0;  // how many steps its log should hold until then; fewer are worth a note
+};
+
 class RunFolder {
   public:
     // A new run: output_dir/exp_name, or exp_name_2, _3, ... where that is taken, also by a start at the same moment. A
     // folder that holds nothing yet, as when its run was killed at once, is not taken.
     static RunFolder create(const Config& config);
     // An old one, to go on with; the configuration may have been changed by overrides.
-    // `logged_steps`: how many steps its log should hold until then; fewer are worth a note.
     static RunFolder reopen(const std::filesystem::path& folder, FolderLock lock, const Config& config,
-                            std::int64_t step, std::int64_t logged_steps);
+                            const ResumePoint& from);
 
     const std::filesystem::path& path() const { return path_; }
     const CheckpointFolder& checkpoints() const { return checkpoints_; }
@@ -68,9 +74,8 @@ class RunFolder {
     void log(const MonitorMetrics& metrics);
     void log(const Alert& alert);
     void log(const Recovery& recovery, std::int64_t epoch);
-    // Takes back what was logged after this step, the validation at it and recoveries included: it is about to be
-    // repeated.
-    void rewind(std::int64_t step);
+    // Takes back what was logged after this step, the recoveries at it included: it is about to be repeated.
+    void rewind(const ResumePoint& to);
     void write_summary(const JsonLine& summary) const;
     // Everything logged is on the disk, or it throws. What a checkpoint rests on must be before the checkpoint is.
     // Files that somebody has deleted under the run are written anew; one that was replaced is an IoError.
@@ -90,12 +95,12 @@ class RunFolder {
     static std::filesystem::path checkpoints_of(const std::filesystem::path& folder) { return folder / "checkpoints"; }
 
   private:
-    RunFolder(std::filesystem::path path, FolderLock lock, const Config& config, std::optional<std::int64_t> resumed_at,
-              std::int64_t logged_steps = 0);
+    RunFolder(std::filesystem::path path, FolderLock lock, const Config& config,
+              const std::optional<ResumePoint>& resumed);
     void keep_files();
     void keep_file(AppendFile& file);
     // How many logged steps are left.
-    std::int64_t drop_lines_after(std::int64_t step);
+    std::int64_t drop_lines_after(const ResumePoint& point);
     std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
     std::filesystem::path path_;

@@ -46,6 +46,14 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
         if (r.remedy) recovery.add("setting", r.remedy.str());
         line.add(fmt::format("recovery_{}", i + 1), recovery);
     }
+    if (s.best_checkpoint) {
+        const BestCheckpoint& b = *s.best_checkpoint;
+        JsonLine best;
+        best.add("step", b.step).add("file", "checkpoints/" + CheckpointFolder::name_of(b.step));
+        best.add("monitor", b.monitor);
+        line.add("best_checkpoint", best.add("value", b.value));
+    }
+    if (!s.stopped_early.empty()) line.add("stopped_early", s.stopped_early);
     line.add("all_finite", s.all_finite).add("peak_bytes", memory_line(s.memory.peak, s.memory.peak_total));
     return line;
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,14 @@ namespace invar {
 struct PrecisionSpan {
     std::int64_t step = 0;
     std::string precision;
+};
+
+// The checkpoint of the validation that was best.
+struct BestCheckpoint {
+    std::int64_t step = 0;
+    std::string monitor;  // "val_loss"
+    double value = 0.0;
+    bool operator==(const BestCheckpoint&) const = default;
 };
 
 struct RunSummary {
@@ -44,8 +53,10 @@ struct RunSummary {
     double waited_share = 0.0;       // of the time its threads could have run, others did; NaN where nothing is known
     std::vector<PrecisionSpan> precisions;
     std::vector<Recovery> recoveries;
-    bool losses_finite = true;  // of all steps
-    bool all_finite = true;     // and the weights at the end
+    bool losses_finite = true;                      // of all steps
+    bool all_finite = true;                         // and the weights at the end
+    std::optional<BestCheckpoint> best_checkpoint;  // where one is kept; see BestCheckpoints
+    std::string stopped_early;                      // why a callback has ended the run; "" where none has
     // The run was finished before, and no step was left to train: nothing in its folder was changed.
     bool nothing_left = false;
     std::vector<std::string> not_applied;  // key=value that was asked for then, and came too late

@@ -4,6 +4,8 @@
 
 #include "invar/core/error.h"
 #include "invar/tasks/registry.h"
+#include "invar/train/best_checkpoints.h"
+#include "invar/train/early_stopping.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/step.h"
 #include "invar/train/unreached.h"
@@ -12,10 +14,9 @@ namespace invar {
 
 namespace fs = std::filesystem;
 
-Trainer::Trainer(Config config, std::optional<fs::path> resume)
-    : Trainer(make_task(config), config, std::move(resume)) {}
+Trainer::Trainer(Config config, std::optional<Resume> resume) : Trainer(make_task(config), config, std::move(resume)) {}
 
-Trainer::Trainer(std::shared_ptr<const Task> task, Config config, std::optional<fs::path> resume)
+Trainer::Trainer(std::shared_ptr<const Task> task, Config config, std::optional<Resume> resume)
     : config_(std::move(config)),
       config_yaml_(to_yaml(config_)),
       setup_(std::move(task), config_),
@@ -25,6 +26,9 @@ Trainer::Trainer(std::shared_ptr<const Task> task, Config config, std::optional<
       plan_(config_.trainer, setup_.steps_per_epoch),
       recovery_(config_, setup_, plan_) {
     summary_.precisions = {{0, computed_precision()}};
+    for (const OptimizerSpec& group : setup_.optimizer->groups()) base_rates_.push_back(group.lr);
+    if (!config_.early_stopping.monitor.empty()) add(std::make_shared<EarlyStopping>(config_.early_stopping));
+    if (!config_.checkpoint.monitor.empty()) add(std::make_shared<BestCheckpoints>(config_.checkpoint));
     if (resume) resume_from(*resume);
     in_flight_.set_scale(setup_.scaler->get_scale());
 }
@@ -45,7 +49,9 @@ RunSummary Trainer::fit(Observer& observer) {
     summary_.folder = folder_->path();
     used_before_ = cpu_use();
     reset_peak_memory(setup_.device);
+    start_callbacks();
     write_summary("running");  // whatever it said before, it is not finished now
+    folder_->checkpoints().prune(progress_.step, kept_checkpoints());  // as a save that was killed may not have done
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
     for (const std::string& note : unreached_settings(config_, setup_)) observer.noted(note);
@@ -53,19 +59,24 @@ RunSummary Trainer::fit(Observer& observer) {
     slots.halt = recovery_.halts();
     step_.emplace(setup_, config_.trainer.cuda_graph, slots, [&](const std::string& note) { observer.noted(note); });
     if (recovery_.recovers() && progress_.step == 0) save();  // somewhere to go back to
-    if (validation_due()) validate();  // resumed from a checkpoint whose validation may not have been reached
+    if (saved_at_ < 0 && progress_.step > 0) save();          // resumed from a file that lies elsewhere
+    // Resumed from a checkpoint, whose validation may not have been reached.
+    if (progress_.step > 0 && !ended()) after_step(validation_due());
 
-    while (!ended() && !stop_requested_) {
+    while (goes_on()) {
         train_epoch();
-        if (unstable_ || ended() || stop_requested_) drain();
+        if (unstable_ || !goes_on()) drain();
         if (unstable_) recover();
     }
 
-    const bool finished = ended();
+    if (!summary_.stopped_early.empty())
+        observer.noted(fmt::format("stopped early at step {}: {}", progress_.step, summary_.stopped_early));
+    const bool finished = ended() || !summary_.stopped_early.empty();
     measure_memory();
     save();
-    if (finished) validate();
+    if (finished) after_step(true);
     write_summary(finished ? "finished" : "interrupted");
+    if (finished && !config_.checkpoint.save_last) keep_only_best();
     note_folder_changes();
     summary_.folder = folder_->path();
     return summary_;
@@ -75,7 +86,7 @@ void Trainer::train_epoch() {
     Loader& data = *setup_.train_data;
     setup_.model->train();
     data.start_epoch(progress_.epoch, progress_.batch);
-    while (!ended() && !stop_requested_) {
+    while (goes_on()) {
         follow_plan();
         if (unstable_) return;
         in_flight_.start_clock();
@@ -99,9 +110,10 @@ void Trainer::train_epoch() {
 
         const bool epoch_ended = progress_.batch >= data.batches_per_epoch();
         if (epoch_ended) ++progress_.epoch, progress_.batch = 0;
+        call_step_callbacks();
         const std::int64_t every = config_.trainer.checkpoint_every_n_steps;
-        if (epoch_ended || (every > 0 && progress_.step % every == 0)) save();
-        if (validation_due()) validate();
+        if (epoch_ended || save_requested_ || (every > 0 && progress_.step % every == 0)) save();
+        if (!ended() && (epoch_ended || validation_due())) after_step(validation_due());
         if (epoch_ended) return;
     }
 }
@@ -138,6 +150,7 @@ void Trainer::handle_report(ReportedStep step) {
     summary_.losses_finite = summary_.losses_finite && std::isfinite(report.loss);
     log_step(step);
     in_flight_.set_scale(report.scale.scale);
+    last_reported_ = step;
     log_findings(monitor_.handle_report(step));
     if (const std::optional<Instability> found = stability_.judge(step))
         handle_instability(*found);
@@ -209,6 +222,7 @@ void Trainer::validate() {
     const ValidationMetrics m{progress_.step, progress_.epoch, summary_.validation};
     folder_->log(m);
     observer_->validated(m);
+    for (const auto& callback : callbacks_) callback->on_validation_end(*this, m);
 }
 
 // By name what the steps are computed in: a run whose every module is kept in FP32 is an FP32 run.
@@ -251,15 +265,16 @@ void Trainer::recover() {
     unstable_.reset();
     reset_peak_memory(setup_.device);
 
-    folder_->rewind(progress_.step);
+    folder_->rewind(resume_point());
     for (const Recovery& each : recovery_.recoveries())
         if (each.back_to == progress_.step) folder_->log(each, progress_.epoch);
+    start_callbacks();
     saved_at_ = -1;  // the same step again, with what was decided
     save();
     observer_->noted(fmt::format("recovered at step {}: {}; back to step {} and on in {}{}", recovery.failed_at,
                                  recovery.reason, recovery.back_to, recovery.continues_in(),
                                  recovery.to == recovery.from ? "" : " instead of " + recovery.from));
-    if (validation_due()) validate();
+    if (progress_.step > 0) after_step(validation_due());
 }
 
 void Trainer::record_failure(const RunFailure& failure) {

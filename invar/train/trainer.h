@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "invar/core/cpu_use.h"
+#include "invar/train/callback.h"
 #include "invar/train/graphed_step.h"
 #include "invar/train/in_flight.h"
 #include "invar/train/monitor.h"
@@ -21,13 +22,25 @@
 
 namespace invar {
 
-class Trainer {
+// A run to go on with.
+struct Resume {
+    std::filesystem::path folder;
+    std::string checkpoint = "last";  // or "best", or the file of one
+    Resume(std::filesystem::path run, std::string from = "last")
+        : folder(std::move(run)), checkpoint(std::move(from)) {}
+};
+
+class Trainer final : private RunHandle {
   public:
-    // resume: a run folder to go on with from its newest whole checkpoint.
-    explicit Trainer(Config config, std::optional<std::filesystem::path> resume = {});
-    Trainer(std::shared_ptr<const Task> task, Config config, std::optional<std::filesystem::path> resume = {});
+    explicit Trainer(Config config, std::optional<Resume> resume = {});
+    explicit Trainer(std::shared_ptr<const Task> task, Config config = {}, std::optional<Resume> resume = {});
+    Trainer(const Trainer&) = delete;
+    Trainer& operator=(const Trainer&) = delete;
     RunSummary fit(Observer& observer);
     RunSummary fit();
+    // Before fit(). The callbacks are called in the order in which they were added; those that the configuration asks
+    // for (early_stopping, checkpoint) come first.
+    void add(std::shared_ptr<Callback> callback);
     // Whether fit() will leave the folder as it is; see RunSummary.
     bool nothing_left() const { return summary_.nothing_left; }
     // May be called from a signal handler: the run saves a checkpoint after the step at hand and stops. What asked for
@@ -41,11 +54,28 @@ class Trainer {
     void set_diagnosis(ExplainFailure explain) { recovery_.set_diagnosis(std::move(explain)); }
 
   private:
+    // What callbacks may do.
+    const Setup& run_setup() const override { return setup_; }
+    const Progress& progress() const override { return progress_; }
+    const CheckpointFolder& checkpoints() const override { return folder_->checkpoints(); }
+    void stop(const std::string& reason) override;
+    void save_checkpoint() override { save_requested_ = true; }
+    double learning_rate() const override;
+    void set_learning_rate(double rate) override;
+    void note(const std::string& line) override { observer_->noted(line); }
+
     // The loop.
     void train_epoch();
     void follow_plan();
     bool ended() const { return progress_.step >= setup_.total_steps; }
+    bool goes_on() const { return !ended() && !stop_requested_ && summary_.stopped_early.empty(); }
     bool validation_due() const;
+    void start_callbacks();
+    void call_step_callbacks();
+    // What follows a step beside its checkpoint, once for each: validation where it is due, and callbacks.
+    void after_step(bool validation);
+    void update_best();
+    void keep_only_best();
     void validate();
     void save();
     // Until every step has been reported: before anything that shows or keeps where the run stands.
@@ -62,7 +92,10 @@ class Trainer {
     std::string computed_precision() const;
 
     // What of a run is kept, and how it is gone on with (trainer_state.cpp).
-    void resume_from(const std::filesystem::path& folder);
+    void resume_from(const Resume& resume);
+    ResumePoint resume_point() const;
+    CheckpointFolder::StepSet kept_checkpoints() const;
+    void scale_learning_rates(double factor);
     void leave_finished(const std::filesystem::path& folder, const nlohmann::json& before);
     void restore(const Checkpoint& checkpoint, const std::optional<Recovery>& added = {});
     // What a checkpoint holds beside the snapshot: all that later alerts, decisions and the summary rest on, but for
@@ -84,7 +117,14 @@ class Trainer {
     RecoveryPolicy recovery_;
     std::optional<Instability> unstable_;  // until it is dealt with
     Progress progress_;                    // of what the device was given
-    Observer* observer_ = nullptr;         // while fit() runs
+    ReportedStep last_reported_;
+    std::vector<std::shared_ptr<Callback>> callbacks_;
+    nlohmann::json callback_states_ = nlohmann::json::object();  // as the checkpoint had them, by name
+    bool save_requested_ = false;                                // by a callback
+    std::vector<double> base_rates_;                             // of the optimizer's groups, by the configuration
+    double lr_factor_ = 1.0;                                     // by which callbacks have changed them
+    std::int64_t after_step_done_ = -1;                          // the step that after_step was called for last
+    Observer* observer_ = nullptr;                               // while fit() runs
     std::optional<RunFolder> folder_;
     std::vector<std::string> notes_;
     RunSummary summary_;

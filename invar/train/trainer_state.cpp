@@ -3,6 +3,7 @@
 
 #include "invar/config/table.h"
 #include "invar/core/error.h"
+#include "invar/train/find_checkpoint.h"
 #include "invar/train/run_config.h"
 #include "invar/train/trainer.h"
 
@@ -38,9 +39,12 @@ void Trainer::save() {
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
     checkpoint.state["watch"] = watch_state();
-    write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint); });
+    write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint, kept_checkpoints()); });
     saved_at_ = progress_.step;
+    save_requested_ = false;
     note_folder_changes();
+    for (const auto& callback : callbacks_)
+        callback->on_checkpoint(*this, folder_->checkpoints().path_of(progress_.step));
 }
 
 void Trainer::measure_memory() {
@@ -73,10 +77,10 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
     });
 }
 
-void Trainer::resume_from(const fs::path& folder) {
+void Trainer::resume_from(const Resume& resume) {
+    const fs::path& folder = resume.folder;
     FolderLock lock(folder);  // first, so that no other process moves on what is about to be read
-    const LatestCheckpoint latest =
-        CheckpointFolder(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints)).latest();
+    const LatestCheckpoint latest = find_checkpoint(folder, resume.checkpoint);
     latest.check_usable(folder);
     for (const std::string& reason : latest.passed_over) notes_.push_back("passed over a checkpoint: " + reason);
     if (latest) {
@@ -85,7 +89,12 @@ void Trainer::resume_from(const fs::path& folder) {
         } catch (const Error& error) {
             fail("{}: {}", latest.path.string(), error.what());
         }
-        saved_at_ = progress_.step;
+        const CheckpointFolder own(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints));
+        std::error_code ignored;
+        if (fs::equivalent(own.path_of(progress_.step), latest.path, ignored)) saved_at_ = progress_.step;
+        if (resume.checkpoint != "last")
+            for (const fs::path& aside : own.put_aside_after(saved_at_ < 0 ? progress_.step - 1 : progress_.step))
+                notes_.push_back(fmt::format("the run goes on from before it: put aside {}", aside.string()));
     } else {
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
@@ -102,7 +111,7 @@ void Trainer::resume_from(const fs::path& folder) {
                                      fs::exists(file, ignored) ? "cannot be made sense of" : "is missing"));
     }
     if (finished) return leave_finished(folder, before);
-    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, progress_.step, logged_steps_));
+    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, resume_point()));
     for (std::string& note : folder_->take_notes()) notes_.push_back(std::move(note));
     for (const Recovery& recovery : recovery_.recoveries())
         if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
@@ -148,17 +157,24 @@ nlohmann::json Trainer::watch_state() const {
     const RunSummary& s = summary_;
     nlohmann::json validation = nlohmann::json::object();
     for (const Measured& measured : s.validation) validation[measured.metric.name] = measured.value;
-    return {{"monitor", monitor_.state()},
-            {"stability", stability_.state()},
-            {"recoveries", recoveries},
-            {"precisions", precisions},
-            {"logged_steps", logged_steps_},
-            {"summary",
-             {{"alerts", s.alerts},
-              {"train_loss", s.train_loss},
-              {"max_grad_norm", s.max_grad_norm},
-              {"losses_finite", s.losses_finite},
-              {"validation", validation}}}};
+    nlohmann::json state = {{"monitor", monitor_.state()},
+                            {"stability", stability_.state()},
+                            {"recoveries", recoveries},
+                            {"precisions", precisions},
+                            {"logged_steps", logged_steps_},
+                            {"summary",
+                             {{"alerts", s.alerts},
+                              {"train_loss", s.train_loss},
+                              {"max_grad_norm", s.max_grad_norm},
+                              {"losses_finite", s.losses_finite},
+                              {"validation", validation}}}};
+    if (after_step_done_ == progress_.step) state["validated"] = true;
+    if (lr_factor_ != 1.0) state["lr_factor"] = lr_factor_;
+    // Those of callbacks that this process was not given stay, for one that is.
+    nlohmann::json callbacks = callback_states_;
+    for (const auto& callback : callbacks_) callbacks[callback->name()] = callback->state_dict();
+    if (!callbacks.empty()) state["callbacks"] = callbacks;
+    return state;
 }
 
 void Trainer::restore_watch(const nlohmann::json& watch) {
@@ -166,6 +182,11 @@ void Trainer::restore_watch(const nlohmann::json& watch) {
     stability_.restore(watch.at("stability"));
     logged_steps_ =
         watch.value("logged_steps", std::int64_t(0));  // fewer than there are, where nobody had counted them
+    scale_learning_rates(watch.value("lr_factor", 1.0));
+    after_step_done_ = watch.value("validated", false) ? progress_.step : -1;
+    callback_states_ = watch.value("callbacks", nlohmann::json::object());
+    for (const auto& callback : callbacks_)
+        if (callback_states_.contains(callback->name())) callback->load_state_dict(callback_states_[callback->name()]);
     const nlohmann::json& s = watch.at("summary");
     summary_.alerts = s.at("alerts");
     summary_.train_loss = s.at("train_loss");
@@ -192,6 +213,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
                 recoveries.push_back(recovery_from_json(each));
             for (const nlohmann::json& each : state.at("watch").at("precisions"))
                 precisions.push_back({each.at(0), each.at(1)});
+            progress_.step = step;
             restore_watch(state.at("watch"));
         }
     } catch (const nlohmann::json::exception&) {

@@ -28,7 +28,7 @@ bool is_bookkeeping(Words words) {
     static constexpr std::string_view kWords =
         " step steps epoch epochs iteration iterations iter it batch lr learning seed time runtime "
         "elapsed sec seconds timestamp memory bytes grad gradient gnorm scale scaler skipped tracker "
-        "samples tokens images throughput flos wall ";
+        "samples tokens images throughput flos wall checkpoint ";
     // Lightning writes val_acc_epoch and train_loss_step: of what, not how many.
     if (words.size() > 1 && (words.back() == "epoch" || words.back() == "step")) {
         const Words rest(words.begin(), words.end() - 1);

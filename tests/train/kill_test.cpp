@@ -37,7 +37,8 @@ namespace fs = std::filesystem;
 constexpr const char* kOutput = "INVAR_TEST_DYING_RUN";      // where the run of this process belongs
 constexpr const char* kFileLimit = "INVAR_TEST_FILE_LIMIT";  // no file may become larger
 constexpr const char* kEpochs = "INVAR_TEST_EPOCHS";
-constexpr const char* kRecovers = "INVAR_TEST_RECOVERS";  // the run becomes unstable at its hundredth step
+constexpr const char* kRecovers = "INVAR_TEST_RECOVERS";       // the run becomes unstable at its hundredth step
+constexpr const char* kStopsEarly = "INVAR_TEST_STOPS_EARLY";  // keeps best checkpoints, and stops at the 150th step
 constexpr int kIoError = 42, kOtherError = 43;
 
 Config dying_config(const fs::path& output) {
@@ -58,6 +59,10 @@ Config dying_config(const fs::path& output) {
         config.trainer.precision_schedule = {{false, 99, "16-mixed"}};
         config.trainer.on_instability = "recover";
         config.data.as<SyntheticOptions>().std = 1e-7;  // beyond FP16, not beyond BF16
+    }
+    if (std::getenv(kStopsEarly)) {
+        config.checkpoint = {.monitor = "val_loss", .save_top_k = 2};
+        config.early_stopping = {.monitor = "val_loss", .patience = 29, .min_delta = 1e6};
     }
     return config;
 }
@@ -160,14 +165,14 @@ std::uintmax_t size_of_metrics(const fs::path& run) {
     return none ? 0 : size;
 }
 
-DYING_TEST(ByKillNineAtAnyMomentLosesNothing) {
+void expect_nothing_lost(int wanted_kills) {
     ::unsetenv(kEpochs);
     const ScratchFolder scratch;
     const Undisturbed undisturbed(scratch.path());
     const fs::path run = scratch.path() / "run";
     std::mt19937 random(std::random_device{}());
     int kills = 0;
-    for (int attempt = 0; attempt < 20 && kills < 9; ++attempt) {
+    for (int attempt = 0; attempt < 20 && kills < wanted_kills; ++attempt) {
         Child child(scratch.path());
         if (attempt % 3 == 0) {  // while it starts, or soon after
             ::usleep(useconds_t(random() % 120000));
@@ -178,10 +183,28 @@ DYING_TEST(ByKillNineAtAnyMomentLosesNothing) {
         }
         child.kill();
         kills += child.killed();
+        // A checkpoint that the summary calls the best is there, whenever the run was killed.
+        const std::string text = fs::exists(run / "summary.json") ? file_bytes(run / "summary.json") : "";
+        const nlohmann::json summary = nlohmann::json::parse(text, nullptr, false);
+        if (summary.is_object() && summary.contains("best_checkpoint")) {
+            EXPECT_TRUE(fs::exists(run / summary["best_checkpoint"].at("file").get<std::string>()));
+        }
     }
-    EXPECT_GE(kills, 6) << "the runs ended before they could be killed";
+    EXPECT_GE(kills, 2 * wanted_kills / 3) << "the runs ended before they could be killed";
     ASSERT_EQ(Child(scratch.path()).wait(), 0);
     expect_same_end(run, undisturbed.folder);
+    const auto ours = all_files(run / "checkpoints"), theirs = all_files(undisturbed.folder / "checkpoints");
+    EXPECT_TRUE(ours == theirs) << "other checkpoints";
+}
+
+DYING_TEST(ByKillNineAtAnyMomentLosesNothing) {
+    expect_nothing_lost(9);
+}
+
+DYING_TEST(ByKillNineKeepsTheBestCheckpointsAndStopsAtTheSameStep) {
+    ::setenv(kStopsEarly, "1", 1);
+    expect_nothing_lost(6);
+    ::unsetenv(kStopsEarly);
 }
 
 // Once more from shortly before the instability, killed at any moment while it is found and set right.
