@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Adds the pointwise op of docs/ADDING_AN_OP.md to a copy of the tree by its struct, its row in the list behind it and its row in the table of
 # cases, and by nothing else; builds what that touches, and sees the op in `invar ops`, in the documents and on both devices.
-# The copy and its builds stay in build/one_op, so that the next time is shorter.
+# The copy stays in build/one_op with its builds in it, as in any checkout, so that the next time is shorter and ccache knows most of the first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-work=$PWD/build/one_op
-tree=$work/tree
+tree=$PWD/build/one_op
+cpu=$tree/build cuda=$tree/build-cuda
 struct=Softsign name=softsign
 
 say() { printf '\n-- %s\n' "$*"; }
@@ -13,7 +13,8 @@ fail() { printf 'one_op: %s\n' "$*" >&2; exit 1; }
 configure() { cmake -S "$tree" -B "$@" -G Ninja -DCMAKE_BUILD_TYPE=Release -DINVAR_BENCH=OFF -DINVAR_EXAMPLES=OFF >/dev/null; }
 
 # With their times: only what is patched is newer than what was built of it.
-rm -rf "$tree" && mkdir -p "$tree"
+mkdir -p "$tree"
+find "$tree" -mindepth 1 -maxdepth 1 ! -name 'build*' -exec rm -rf {} +
 git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null | tar -T - -cf - | tar -xf - -C "$tree"
 
 say "the patch"
@@ -31,22 +32,22 @@ for file in "$list" "$cases"; do
 done
 
 say "on the CPU, in \`invar ops\` and in the documents"
-configure "$work/cpu" -DINVAR_CUDA=OFF
-cmake --build "$work/cpu" --target invar_program ops_document test_ops
-"$work/cpu/bin/invar" ops | grep "^$name " || fail "\`invar ops\` does not list it"
-grep "^| $name |" "$work/cpu/docs/OPS.md" || fail "docs/OPS.md does not list it"
-"$work/cpu/bin/test_ops" --gtest_brief=1 --gtest_filter='CastClasses.*:GradientCheck.*:Layouts/Gradients.*:Formats/LowPrecision*:*NonFinite*'
+configure "$cpu" -DINVAR_CUDA=OFF
+cmake --build "$cpu" --target invar_program ops_document test_ops
+"$cpu/bin/invar" ops | grep "^$name " || fail "\`invar ops\` does not list it"
+grep "^| $name |" "$cpu/docs/OPS.md" || fail "docs/OPS.md does not list it"
+"$cpu/bin/test_ops" --gtest_brief=1 --gtest_filter='CastClasses.*:GradientCheck.*:Layouts/Gradients.*:Formats/LowPrecision*:*NonFinite*'
 
 say "on the GPU"
-configure "$work/cuda"
-object=$(ninja -C "$work/cuda" -t targets all | sed -n 's/^\([^ ]*cuda\/pointwise_unary\.cu\.o\):.*/\1/p')
+configure "$cuda"
+object=$(ninja -C "$cuda" -t targets all | sed -n 's/^\([^ ]*cuda\/pointwise_unary\.cu\.o\):.*/\1/p')
 if [ -z "$object" ]; then
-  echo "skipped: $(sed -n 's/^INVAR_NVCC:.*=\(.*NOTFOUND\)$/no nvcc/p' "$work/cuda/CMakeCache.txt" | head -1 | grep . || echo "CUDA's libraries are not all there")"
+  echo "skipped: $(sed -n 's/^INVAR_NVCC:.*=\(.*NOTFOUND\)$/no nvcc/p' "$cuda/CMakeCache.txt" | head -1 | grep . || echo "CUDA's libraries are not all there")"
 elif ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
-  cmake --build "$work/cuda" --target "$object"
+  cmake --build "$cuda" --target "$object"
   echo "compiled; running it skipped: no GPU"
 else
-  cmake --build "$work/cuda" --target test_gpu invar_cuda
-  "$work/cuda/bin/test_gpu" --gtest_brief=1 --gtest_filter='*Gradients*:GpuCases.*'
+  cmake --build "$cuda" --target test_gpu invar_cuda
+  "$cuda/bin/test_gpu" --gtest_brief=1 --gtest_filter='*Gradients*:GpuCases.*'
 fi
 say "one struct, one row in the list, one row in the table: the op $name is everywhere"

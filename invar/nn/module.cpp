@@ -208,7 +208,7 @@ std::unique_ptr<Module> Module::new_instance() const {
 
 std::unique_ptr<Module> Module::clone() {
     const KeepRandom keep;  // its first weights are drawn only to be overwritten
-    std::unique_ptr<Module> copy = new_instance();
+    std::unique_ptr<Module> copy = maker_ ? maker_() : new_instance();
     const NoGrad no_grad;
     const PurposeScope purpose(Purpose::weights);
     const auto ours = modules(), theirs = copy->modules();

@@ -57,8 +57,10 @@ class Module {
     // checkpointing; without gradients and shadows. The random numbers of the program go on as if nothing had been
     // made. Throws a UsageError that names the class where a module does not say how another one is made.
     std::unique_ptr<Module> clone();
-    // A module as the constructor made this one, for clone(): `return std::make_unique<Net>(options_);`.
+    // A module as the constructor made this one, for clone(): `return std::make_unique<Net>(options_);`. Models that
+    // are made by a registered name need not say it: who makes them leaves a maker with them.
     virtual std::unique_ptr<Module> new_instance() const;
+    void set_maker(std::function<std::unique_ptr<Module>()> maker) { maker_ = std::move(maker); }
 
     // PyTorch's names and layouts, on the host. Strict loading names what is missing, unexpected or misshapen.
     StateDict state_dict();
@@ -96,6 +98,7 @@ class Module {
     bool training_ = true;
     bool checkpointed_ = false;
     std::optional<Precision> precision_;
+    std::function<std::unique_ptr<Module>()> maker_;
     std::vector<Child> children_;
     std::vector<std::pair<std::string, std::unique_ptr<Parameter>>> parameters_;
     std::vector<std::pair<std::string, std::unique_ptr<Tensor>>> buffers_;

@@ -5,10 +5,10 @@
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
+#include "invar/models/registry.h"
 #include "invar/nn/layers.h"
 #include "invar/ops/ops.h"
 #include "tests/core/expect_error.h"
-#include "tests/models/image_model.h"
 
 namespace invar {
 namespace {
@@ -96,14 +96,14 @@ TEST(Clone, IsInTheSameModeAndLeavesTheRandomNumbersAlone) {
     EXPECT_FALSE(copy->get_submodule("11").training());
 }
 
-TEST(Clone, OfTheModelsComputesTheSame) {
-    for (const char* name : {"mlp", "convnet"}) {
-        const std::unique_ptr<Module> net = make_image_model({.name = name, .height = 8, .width = 8, .channels = 1});
-        const std::unique_ptr<Module> copy = net->clone();
-        net->eval();
-        copy->eval();
-        const Tensor x = ops::uniform({2, 8, 8, 1});
-        EXPECT_EQ((*net)(x).to_vector<float>(), (*copy)(x).to_vector<float>());
+TEST(Clone, OfEveryModelThatHasANameComputesTheSame) {
+    for (const std::string& name : part_names("model")) {
+        const std::unique_ptr<Module> net = make_model(Part("model", name), {{16, 16, 1}, 5});
+        const std::unique_ptr<Module> copy = net->clone(), copy_of_copy = copy->clone();
+        for (Module* module : {net.get(), copy.get(), copy_of_copy.get()}) module->eval();
+        const Tensor x = ops::uniform({2, 16, 16, 1});
+        EXPECT_EQ((*net)(x).to_vector<float>(), (*copy)(x).to_vector<float>()) << name;
+        EXPECT_EQ((*net)(x).to_vector<float>(), (*copy_of_copy)(x).to_vector<float>()) << name;
     }
 }
 
