@@ -43,6 +43,7 @@
 #include "invar/train/bench.h"
 #include "invar/train/best_checkpoints.h"
 #include "invar/train/early_stopping.h"
+#include "invar/train/recorded_step.h"
 #include "invar/train/step.h"
 #include "invar/train/trainer.h"
 #include "invar/validate/comparison.h"

@@ -11,6 +11,7 @@
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
+#include "invar/core/host_side.h"
 #include "invar/core/rng.h"
 #include "invar/core/suggest.h"
 #include "invar/kernels/kernels.h"
@@ -24,6 +25,12 @@ namespace {
 
 std::string joined(const std::string& path, const std::string& name) {
     return path.empty() ? name : path + "." + name;
+}
+
+// A recording of what the module does holds these as they are now.
+void note_reads(const Module& module) {
+    if (HostSide* const recorded = HostSide::current(); recorded != nullptr)
+        recorded->depends_on([&module] { return std::pair(module.training(), module.precision()); });
 }
 
 // At most a few names, so that an error stays one line.
@@ -98,6 +105,7 @@ Tensors Module::forward(const Tensors& inputs) {
 }
 
 Tensor Module::operator()(const Tensor& x) {
+    note_reads(*this);
     const ModuleScope scope(name_);
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
@@ -110,6 +118,7 @@ Tensor Module::operator()(const Tensor& x) {
 }
 
 Tensors Module::operator()(const Tensors& inputs) {
+    note_reads(*this);
     const ModuleScope scope(name_);
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);

@@ -5,6 +5,7 @@
 #include "invar/amp/autocast.h"
 #include "invar/autograd/watch.h"
 #include "invar/core/error.h"
+#include "invar/core/host_side.h"
 #include "invar/ops/pointwise.h"
 #include "invar/ops/reduce.h"
 
@@ -18,6 +19,14 @@ namespace {
 // Normal FP32 numbers: what is larger is infinite there, what is smaller has no finite reciprocal.
 bool can_be_scale(double scale) {
     return scale >= 1.17549435e-38 && scale <= 3.4e38;
+}
+
+// A recording of the step holds the options as they are now, and one that fails half-way leaves no step begun.
+void note_recorded(GradScaler& scaler) {
+    HostSide* const recorded = HostSide::current();
+    if (recorded == nullptr) return;
+    recorded->depends_on([&scaler] { return scaler.spec(); });
+    recorded->undo([&scaler] { scaler.forget_step(); });
 }
 
 void add_loss(const Tensor& loss, Tensor& sum) {
@@ -85,6 +94,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
     const bool recorded = GradMode::recording() && loss.requires_grad();
     if (!enabled() && !recorded) return loss;
     if (!enabled() && !stages_.empty()) forget_step();  // it may be used without update()
+    note_recorded(*this);
     scaled_ = true;
     const PurposeScope purpose(Purpose::activations);
     const Tensor scale = state_.window(0, {});  // 1 where it is disabled: what remains is that the loss is known
@@ -160,6 +170,7 @@ void GradScaler::update() {
 }
 
 void GradScaler::backward(const Tensor& loss) {
+    note_recorded(*this);
     if (!enabled() && !stages_.empty()) forget_step();  // it may be used without update()
     scaled_ = true;
     add_loss(loss, *loss_);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/core/host_side.h"
 #include "invar/kernels/update.h"
 
 namespace invar {
@@ -61,8 +62,27 @@ void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end
     end.state = device_state();
     end.scale = scale;
     device.conclude(end, loss_view);
-    store_->weights().bump_version();
-    if (store_->shadow()) store_->shadow().bump_version();
+    const auto written = [this] {
+        store_->weights().bump_version();
+        if (store_->shadow()) store_->shadow().bump_version();
+    };
+    written();
+    HostSide* const recorded = HostSide::current();
+    if (recorded == nullptr) return;
+    recorded->depends_on([this] { return groups_; });
+    recorded->depends_on([this] { return schedule_; });
+    recorded->depends_on([this] { return std::pair(store_->flat().weights, store_->flat().shadow); });
+    recorded->depends_on([this] { return store_->cuts(); });
+    recorded->depends_on([this] {
+        std::vector<bool> learn;
+        for (const Parameter* parameter : store_->parameters()) learn.push_back(parameter->value.requires_grad());
+        return learn;
+    });
+    // Who saved the weights for a backward of his own must notice, and the gradients that a replay leaves are there.
+    recorded->repeat([this, written, have = store_->have_gradients()] {
+        written();
+        store_->set_have_gradients(have);
+    });
 }
 
 std::vector<ParameterGroup> Optimizer::parameter_groups() const {

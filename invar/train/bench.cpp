@@ -13,8 +13,9 @@
 #include "invar/kernels/flops.h"
 #include "invar/ops/creation.h"
 #include "invar/tasks/registry.h"
-#include "invar/train/graphed_step.h"
 #include "invar/train/low_precision.h"
+#include "invar/train/recorded_step.h"
+#include "invar/train/step.h"
 
 namespace invar {
 
@@ -33,7 +34,7 @@ constexpr int kLongest = 200;
 // Everything of a run but its data set: a group of random batches, trained on again and again.
 struct Bench {
     Bench(std::shared_ptr<const Task> task, const Config& config)
-        : setup(std::move(task), config), step(setup, config.trainer.cuda_graph) {
+        : setup(std::move(task), config), step(setup.device, step_function(setup), {config.trainer.cuda_graph}) {
         setup.model->train();
         setup.train_data->start_epoch(0);
         while (std::int64_t(group.size()) < setup.accumulate) group.push_back(*setup.train_data->next());
@@ -54,7 +55,7 @@ struct Bench {
         stretch = std::clamp(int(kStretchMs / step_ms(kLongest / 10)), 1, kLongest);
     }
     Setup setup;
-    GraphedStep step;
+    RecordedStep step;
     std::vector<Batch> group;
     std::int64_t samples = 0;
     int stretch = 1;

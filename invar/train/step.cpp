@@ -42,6 +42,13 @@ Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimiz
     return mean_loss;
 }
 
+std::function<Tensor(std::span<const Batch>)> step_function(Setup& setup, const ReportSlots& reports) {
+    return [&setup, reports](std::span<const Batch> group) {
+        return training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip,
+                             group, reports);
+    };
+}
+
 double Evaluation::at(std::string_view name) const {
     for (const Measured& measured : metrics)
         if (measured.metric.name == name) return measured.value;

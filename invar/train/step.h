@@ -6,6 +6,7 @@
 #include "invar/data/loader.h"
 #include "invar/optim/grad_scaler.h"
 #include "invar/tasks/task.h"
+#include "invar/train/setup.h"
 
 namespace invar {
 
@@ -20,6 +21,9 @@ void forward_backward(const LossFunction& loss, Module& model, const Precision& 
 Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimizer, GradScaler& scaler,
                      const Precision& precision, const ClipSpec& clip, std::span<const Batch> group,
                      const ReportSlots& reports = {});
+
+// The step of a run as a function, for RecordedStep.
+std::function<Tensor(std::span<const Batch> group)> step_function(Setup& setup, const ReportSlots& reports = {});
 
 struct Evaluation {
     std::vector<Measured> metrics;  // of the task, in its order

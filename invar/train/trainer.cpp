@@ -57,7 +57,8 @@ RunSummary Trainer::fit(Observer& observer) {
     for (const std::string& note : unreached_settings(config_, setup_)) observer.noted(note);
     ReportSlots slots = in_flight_.slots();
     slots.halt = recovery_.halts();
-    step_.emplace(setup_, config_.trainer.cuda_graph, slots, [&](const std::string& note) { observer.noted(note); });
+    step_.emplace(setup_.device, step_function(setup_, slots),
+                  RecordOptions{config_.trainer.cuda_graph, [&](const std::string& note) { observer.noted(note); }});
     if (recovery_.recovers() && progress_.step == 0) save();  // somewhere to go back to
     if (saved_at_ < 0 && progress_.step > 0) save();          // resumed from a file that lies elsewhere
     // Resumed from a checkpoint, whose validation may not have been reached.
@@ -127,10 +128,16 @@ void Trainer::follow_plan() {
     if (unstable_) return;
     observer_->noted(
         fmt::format("from step {} on in {} instead of {}", progress_.step + 1, wanted.name(), setup_.precision.name()));
-    setup_.set_precision(wanted);
+    set_precision(wanted);
     in_flight_.set_scale(setup_.scaler->get_scale());
     if (const std::string now = computed_precision(); summary_.precisions.back().precision != now)
         summary_.precisions.push_back({progress_.step, now});
+}
+
+// A recording computes in the precision that it was made in, and may hold an optimizer that is replaced now.
+void Trainer::set_precision(const Precision& precision) {
+    if (step_) step_->forget();
+    setup_.set_precision(precision);
 }
 
 // Where the run stands says it all, so that a resumed run validates where the other one did. The last one is fit()'s.

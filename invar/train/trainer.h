@@ -8,11 +8,11 @@
 
 #include "invar/core/cpu_use.h"
 #include "invar/train/callback.h"
-#include "invar/train/graphed_step.h"
 #include "invar/train/in_flight.h"
 #include "invar/train/monitor.h"
 #include "invar/train/observer.h"
 #include "invar/train/precision_plan.h"
+#include "invar/train/recorded_step.h"
 #include "invar/train/recovery_policy.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
@@ -67,6 +67,7 @@ class Trainer final : private RunHandle {
     // The loop.
     void train_epoch();
     void follow_plan();
+    void set_precision(const Precision& precision);
     bool ended() const { return progress_.step >= setup_.total_steps; }
     bool goes_on() const { return !ended() && !stop_requested_ && summary_.stopped_early.empty(); }
     bool validation_due() const;
@@ -110,7 +111,7 @@ class Trainer final : private RunHandle {
     std::string config_yaml_;
     Setup setup_;
     InFlight in_flight_;
-    std::optional<GraphedStep> step_;
+    std::optional<RecordedStep> step_;
     Monitor monitor_;
     Stability stability_;
     PrecisionPlan plan_;

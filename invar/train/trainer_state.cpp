@@ -223,7 +223,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
     recovery_.apply(std::move(recoveries));
     // As when the checkpoint was saved, just before the plan is asked again.
     if (const Precision wanted = plan_.at(std::max<std::int64_t>(step - 1, 0)); wanted != setup_.precision)
-        setup_.set_precision(wanted);
+        set_precision(wanted);
     progress_ = restore_snapshot(setup_, checkpoint);
     if (added && added->remedy.kind == Remedy::Kind::init_scale) setup_.scaler->set_scale(setup_.scaling.init_scale);
     in_flight_.set_scale(setup_.scaler->get_scale());

@@ -5,11 +5,14 @@
 #include <set>
 #include <utility>
 
+#include "invar/amp/autocast.h"
 #include "invar/core/error.h"
 #include "invar/data/synthetic.h"
+#include "invar/nn/layers.h"
 #include "invar/ops/ops.h"
-#include "invar/train/graphed_step.h"
+#include "invar/train/recorded_step.h"
 #include "invar/train/reports.h"
+#include "invar/train/step.h"
 #include "tests/gpu/fixture.h"
 #include "tests/train/poisoned.h"
 
@@ -62,7 +65,8 @@ Outcome train(const Config& config, bool graph, int steps, const Change& change 
     TrainedRun setup(config);
     Reports reports(setup.device);
     Outcome outcome;
-    GraphedStep step(setup, graph, reports.slots(), [&](const std::string& note) { outcome.notes.push_back(note); });
+    RecordedStep step(setup.device, step_function(setup, reports.slots()),
+                      {graph, [&](const std::string& note) { outcome.notes.push_back(note); }});
     setup.model->train();
     setup.train_data->start_epoch(0);
     for (int i = 0; i < steps; ++i) {
@@ -229,6 +233,50 @@ TEST_F(Gpu, AStepThatAsksTheHostRunsOnAndSaysWhy) {
     EXPECT_EQ(graphed.parts, std::vector<std::int64_t>(10, 0));
 }
 
+// A step of a user's own, on the public interface alone: dropout, a scaler, no Setup.
+TEST_F(Gpu, AStepOfOnesOwnIsRecordedWithItsRandomNumbersAndItsMemory) {
+    const auto run = [&](bool record, std::string& why) {
+        default_generator().set_state({7, 0});
+        Sequential model;
+        model.then(std::make_unique<Linear>(12, 32))
+            .then(std::make_unique<Dropout>(0.5))
+            .then(std::make_unique<Linear>(32, 4));
+        model.to(Device::cuda());
+        Optimizer optimizer(model, {.lr = 1e-2}, StoreOptions::for_precision(Precision::parse("16-mixed")));
+        GradScaler scaler({}, Device::cuda());
+        RecordedStep step(Device::cuda(),
+                          [&](std::span<const Batch> group) {
+                              optimizer.zero_grad();
+                              Tensor loss;
+                              {
+                                  const Autocast cast(Precision::parse("16-mixed"));
+                                  loss = ops::cross_entropy(model(group[0]["x"]), group[0]["y"]);
+                              }
+                              scaler.backward(loss);
+                              scaler.step_and_update(optimizer);
+                              return loss;
+                          },
+                          {record});
+        Generator generator(3);
+        std::string losses;
+        for (int i = 0; i < 12; ++i) {
+            const Tensor x = ops::uniform({16, 12}, -1, 1, Dtype::f32, Device::cuda(), generator);
+            const Batch batch({{"x", x}, {"y", ops::full({16}, i % 4, Dtype::i64, Device::cuda())}}, 16);
+            const Tensor loss = step(batch);
+            EXPECT_EQ(step.parts() > 0, record && ((i >= 3 && i < 7) || i >= 10)) << i;
+            losses += fmt::format("{} ", loss.item());
+            if (i == 6) optimizer.groups()[0].lr = 1e-3;  // is noticed: it is recorded anew
+        }
+        why = step.why_not();
+        return losses;
+    };
+    std::string off, on;
+    const std::string eager = run(false, off), recorded = run(true, on);
+    EXPECT_EQ(eager, recorded);
+    EXPECT_EQ(off, "it is turned off");
+    EXPECT_EQ(on, "");
+}
+
 TEST_F(Gpu, GradientCheckpointingIsRecordedToo) {
     Config config = config_for("convnet", "16-mixed");
     config.trainer.grad_ckpt = true;
@@ -240,7 +288,7 @@ TEST_F(Gpu, GradientCheckpointingIsRecordedToo) {
 TEST_F(Gpu, ReportsComeInOrderAndGoRoundTheRing) {
     TrainedRun setup(config_for("mlp", "16-mixed"));
     Reports reports(setup.device, 4);
-    GraphedStep step(setup, true, reports.slots());
+    RecordedStep step(setup.device, step_function(setup, reports.slots()));
     setup.model->train();
     setup.train_data->start_epoch(0);
     std::uint64_t expected = 0;

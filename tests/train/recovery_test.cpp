@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
+#include "invar/train/step.h"
 #include "tests/core/expect_error.h"
 #include "tests/train/scratch_run.h"
 

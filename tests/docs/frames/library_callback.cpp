@@ -12,7 +12,7 @@ TEST(DocsLibrary, ACallbackLowersTheRateAndStopsTheRun) {
     std::string folder = (std::filesystem::temp_directory_path() / "invar_docs_XXXXXX").string();
     ASSERT_NE(::mkdtemp(folder.data()), nullptr);
     const auto set =
-        std::make_shared<SyntheticDataset>(SyntheticOptions{.size = 64, .height = 8, .width = 8}, Split::train);
+        std::make_shared<SyntheticDataset>(SyntheticOptions{.size = 256, .height = 8, .width = 8}, Split::train);
     const auto task = std::make_shared<Classification>(
         TaskParts{set, set, [](const DataInfo& data) { return make_mlp({.hidden = {16}}, data); }});
     Config config{.output_dir = folder,
