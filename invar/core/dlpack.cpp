@@ -54,7 +54,7 @@ Device device_from(DLDevice device) {
 }
 
 // What a consumer holds on to.
-struct Handed {
+struct Exported {
     Tensor tensor;
     Shape shape, strides;
     DLManagedTensor managed;
@@ -66,18 +66,18 @@ DLManagedTensor* to_dlpack(const Tensor& tensor) {
     check(!tensor.requires_grad(), "to_dlpack: {} requires a gradient; hand out detach()", tensor.str());
     const Device device = tensor.device();
     synchronize(device);
-    auto handed = std::make_unique<Handed>(Handed{tensor, tensor.shape(), tensor.strides(), {}});
-    DLTensor& out = handed->managed.dl_tensor;
+    auto exported = std::make_unique<Exported>(Exported{tensor, tensor.shape(), tensor.strides(), {}});
+    DLTensor& out = exported->managed.dl_tensor;
     out.data = tensor.raw();
     out.device = {device.is_cpu() ? kDLCPU : kDLCUDA, device.index};
     out.ndim = tensor.rank();
     out.dtype = type_of(tensor.dtype());
-    out.shape = const_cast<std::int64_t*>(handed->shape.begin());
-    out.strides = const_cast<std::int64_t*>(handed->strides.begin());
+    out.shape = const_cast<std::int64_t*>(exported->shape.begin());
+    out.strides = const_cast<std::int64_t*>(exported->strides.begin());
     out.byte_offset = 0;
-    handed->managed.manager_ctx = handed.get();
-    handed->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Handed*>(self->manager_ctx); };
-    return &handed.release()->managed;
+    exported->managed.manager_ctx = exported.get();
+    exported->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Exported*>(self->manager_ctx); };
+    return &exported.release()->managed;
 }
 
 Tensor from_dlpack(DLManagedTensor* managed) {
