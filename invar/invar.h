@@ -15,6 +15,7 @@
 #include "invar/data/loader.h"
 #include "invar/data/registry.h"
 #include "invar/data/synthetic.h"
+#include "invar/diagnose/check.h"
 #include "invar/diagnose/diagnose.h"
 #include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/record_failure.h"

@@ -12,6 +12,7 @@
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/io/file.h"
+#include "invar/io/temporary_folder.h"
 #include "invar/train/run_config.h"
 #include "invar/train/run_folder.h"
 
@@ -28,27 +29,6 @@ void add_folder(std::vector<fs::path>& folders, const fs::path& folder) {
         if (fs::equivalent(known, folder, error)) return;
     folders.push_back(folder);
 }
-
-// A folder of its own for one file, gone with it.
-class TemporaryFolder {
-  public:
-    TemporaryFolder() {
-        std::string name = (fs::temp_directory_path() / "invar_XXXXXX").string();
-        check<IoError>(::mkdtemp(name.data()) != nullptr, "cannot make a folder in {}; is it writable?",
-                       fs::temp_directory_path().string());
-        path_ = name;
-    }
-    ~TemporaryFolder() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    fs::path operator/(const char* name) const { return path_ / name; }
-
-  private:
-    fs::path path_;
-};
 
 // The folder that the program lies in; "" where the system does not tell.
 fs::path program_folder() {
@@ -151,7 +131,7 @@ Config ConfigArguments::load_over(const fs::path& file) const {
 
 Config ConfigArguments::load_over_text(const std::string& yaml) const {
     const TemporaryFolder folder;
-    const fs::path file = folder / "config.yaml";
+    const fs::path file = folder.path() / "config.yaml";
     write_file_atomically(file, yaml);
     return load_over(file);
 }

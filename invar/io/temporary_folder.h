@@ -1,0 +1,20 @@
+// A folder for files that nobody keeps, gone with everything in it at the end of a scope.
+#pragma once
+
+#include <filesystem>
+
+namespace invar {
+
+class TemporaryFolder {
+  public:
+    TemporaryFolder();  // throws IoError where the system's place for such folders cannot be written
+    ~TemporaryFolder();
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+}  // namespace invar

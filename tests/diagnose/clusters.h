@@ -1,0 +1,118 @@
+// A sound little task, and the faults that a test can plant into it: four classes of points, told apart by two layers.
+#pragma once
+
+#include <limits>
+#include <random>
+
+#include "invar/core/rng.h"
+#include "invar/nn/layers.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/ops.h"
+#include "invar/tasks/task.h"
+
+namespace invar {
+
+struct ClusterFaults {
+    std::int64_t nan_at = -1, wrong_label_at = -1;  // samples of the training data
+    std::int64_t test_width = 6;                    // numbers of a test sample
+    bool detached = false, wrong_backward = false, frozen = false, sum_loss = false, per_batch = false;
+    bool random_data = false, random_weights = false, random_loss = false, hidden_counter = false;
+    bool needs_f32 = false, unused = false;
+};
+
+class ClusterData final : public Dataset {
+  public:
+    ClusterData(Split split, const ClusterFaults& faults) : split_(split), faults_(faults) {}
+    std::string name() const override { return "clusters"; }
+    std::int64_t size() const override { return split_ == Split::train ? 64 : 24; }
+    DataInfo info() const override { return {{width()}, 4}; }
+    Batch read(std::span<const std::int64_t> indices) const override {
+        const std::int64_t n = std::int64_t(indices.size());
+        Batch batch({{"x", Tensor::empty({n, width()}, Dtype::f32)}, {"y", Tensor::empty({n}, Dtype::i64)}}, n);
+        float* x = batch["x"].data<float>();
+        std::int64_t* y = batch["y"].data<std::int64_t>();
+        for (const std::int64_t index : indices) {
+            const std::int64_t label = index * 7 % 4;
+            for (std::int64_t i = 0; i < width(); ++i) {
+                const Random4 noise = philox(split_ == Split::train ? 1 : 2, std::uint64_t(index), std::uint64_t(i));
+                *x++ = (i % 4 == label ? 1.0f : -0.3f) + 0.2f * to_unit(noise.v[0]);
+            }
+            if (split_ == Split::train && index == faults_.nan_at) x[-1] = std::numeric_limits<float>::quiet_NaN();
+            if (faults_.random_data) x[-1] += float(std::random_device()()) * 0x1p-32f;
+            *y++ = split_ == Split::train && index == faults_.wrong_label_at ? 4 : label;
+        }
+        return batch;
+    }
+
+  private:
+    std::int64_t width() const { return split_ == Split::train ? 6 : faults_.test_width; }
+    Split split_;
+    ClusterFaults faults_;
+};
+
+// x^2 with the gradient of another function.
+struct WrongSquare {
+    static constexpr const char* kName = "wrong_square";
+    static constexpr CastClass kCast = CastClass::widest;
+    Tensor forward(Context& context, const Tensors& in) {
+        context.save(in[0]);
+        return ops::mul(in[0], in[0]);
+    }
+    Tensors backward(Context& context, const Tensor& gradient) {
+        return {ops::mul(gradient, ops::mul(context.saved(0), Tensor::scalar(3, gradient.dtype())))};
+    }
+};
+
+class ClusterModel : public Module {
+  public:
+    explicit ClusterModel(const ClusterFaults& faults)
+        : faults_(faults),
+          in_(add<Linear>("in", 6, 16)),
+          dropout_(add<Dropout>("dropout", 0.2)),
+          out_(add<Linear>("out", 16, 4)) {
+        if (faults.unused) add<Linear>("spare", 6, 6);
+        if (faults.random_weights) in_.weight.value.data<float>()[0] += float(std::random_device()()) * 0x1p-32f;
+        if (faults.frozen) freeze("*");
+    }
+    Tensor forward(const Tensor& x) override {
+        Tensor y = in_(x);
+        if (faults_.needs_f32) y = ops::mul(y, Tensor::scalar(double(x.data<float>()[0] > -9)));
+        if (faults_.wrong_backward) y = apply(WrongSquare{}, {y});
+        if (faults_.detached) y = y.detach();
+        y = out_(dropout_(ops::relu(y)));
+        if (!faults_.hidden_counter) return y;
+        calls_ += training() ? 1 : 0;  // neither a parameter nor a buffer: no checkpoint knows it
+        return ops::mul(y, Tensor::scalar(1 + 0.01 * double(calls_), y.dtype()));
+    }
+
+  private:
+    ClusterFaults faults_;
+    Linear& in_;
+    Dropout& dropout_;
+    Linear& out_;
+    int calls_ = 0;
+};
+
+class Clusters : public Task {
+  public:
+    explicit Clusters(const ClusterFaults& faults = {}) : faults_(faults) {}
+    std::string name() const override { return "clusters"; }
+    std::shared_ptr<const Dataset> data(Split split) const override {
+        return std::make_shared<ClusterData>(split, faults_);
+    }
+    std::unique_ptr<Module> make_model() const override { return std::make_unique<ClusterModel>(faults_); }
+    Tensor loss(Module& model, const Batch& batch) const override {
+        using ops::Reduction;
+        const Reduction reduction = faults_.sum_loss ? Reduction::sum : Reduction::mean;
+        Tensor loss = ops::cross_entropy(model(batch["x"]), batch["y"], {.reduction = reduction});
+        // The mean over samples that each depend on how many others there are.
+        if (faults_.per_batch) loss = ops::mul(loss, loss);
+        if (faults_.random_loss) loss = loss * (1.0 + 0x1p-32 * double(std::random_device()()));
+        return loss;
+    }
+
+  private:
+    ClusterFaults faults_;
+};
+
+}  // namespace invar
