@@ -17,6 +17,7 @@ install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
 # The documents as they lie in the source tree, so that their links hold.
 install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(PROGRAMS scripts/wandb_upload.py scripts/validate_fp16.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts)
 
 if(TARGET invar_cuda)
   # CUDA's own libraries come from the machine: beside us, where the toolkit puts them, or where LD_LIBRARY_PATH says.

@@ -46,6 +46,11 @@ std::int64_t BatchCount::among(std::int64_t batches) const {
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(share * static_cast<double>(batches)), 1, batches);
 }
 
+double TrainerConfig::clip_limit() const {
+    if (clip_gradients == "false") return 0.0;
+    return clip_gradients == "true" && gradient_clip_val == 0 ? 1.0 : gradient_clip_val;
+}
+
 Precision TrainerConfig::resolved_precision() const {
     const auto first = [](const PrecisionChange& change) { return change.at == 0; };
     const auto found = std::find_if(precision_schedule.rbegin(), precision_schedule.rend(), first);

@@ -23,6 +23,7 @@ struct TrainerConfig {
     PrecisionSchedule precision_schedule;
     double gradient_clip_val = 0.0;
     std::string gradient_clip_algorithm = "norm";
+    std::string clip_gradients = "auto";
     std::int64_t accumulate_grad_batches = 1;
     bool benchmark = true;
     bool deterministic = true;
@@ -43,6 +44,8 @@ struct TrainerConfig {
 
     // What the run begins with, at `amp_level`.
     Precision resolved_precision() const;
+    // What gradients are clipped at; 0 where they are not.
+    double clip_limit() const;
     // A precision by name at `amp_level`.
     Precision at_level(const std::string& name) const;
     bool operator==(const TrainerConfig&) const = default;
@@ -129,6 +132,8 @@ struct CheckpointConfig {
 
 struct LoggerConfig {
     bool tensorboard = true;
+    bool wandb = false;
+    std::string wandb_project = "invar";
     bool operator==(const LoggerConfig&) const = default;
 };
 

@@ -22,11 +22,10 @@ struct Foreign {
     std::string_view advice;
 };
 constexpr Foreign kForeign[] = {
-    {"logger.wandb", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
+    {"logger.wandb", "use logger.wandb.enabled and logger.wandb.project"},
     {"logger.mlflow", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
     {"logger.csv", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
-    {"wandb", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
-    {"policy.gradient_clipping", "set trainer.gradient_clip_val; 0 does not clip"},
+    {"wandb", "use logger.wandb.enabled and logger.wandb.project"},
     {"trainer.accelerator", "use trainer.device=cpu, cuda or auto"},
     {"trainer.devices", "a run has one device; use trainer.device=cpu, cuda or cuda:N"},
     {"trainer.num_nodes", "a run is one process; use trainer.device"},

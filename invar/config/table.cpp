@@ -141,6 +141,9 @@ std::vector<Field> make_fields() {
              {"policy.max_grad_norm", "max_grad_norm"}),
          key("gradient_clip_algorithm", &T::gradient_clip_algorithm, one_of({"norm", "value"}),
              "Clip by the norm of all gradients, or each value."),
+         key("clip_gradients", &T::clip_gradients, one_of({"auto", "true", "false"}),
+             "Whether to clip at all: auto does where gradient_clip_val is set, true clips at 1 where it is not.",
+             {"policy.gradient_clipping"}),
          key("accumulate_grad_batches", &T::accumulate_grad_batches, at_least(1), "Batches to a step.",
              {"grad_accum_steps", "gradient_accumulation_steps"}),
          key("benchmark", &T::benchmark, any(), "Let the device try algorithms and keep the fastest."),
@@ -287,7 +290,11 @@ std::vector<Field> make_fields() {
 
     using G = LoggerConfig;
     add_section(fields, "logger", [](auto& c) -> auto& { return c.logger; },
-                {key("tensorboard", &G::tensorboard, any(), "Write TensorBoard event files beside metrics.jsonl.")});
+                {key("tensorboard", &G::tensorboard, any(), "Write TensorBoard event files beside metrics.jsonl."),
+                 key("wandb.enabled", &G::wandb, any(),
+                     "Write wandb.jsonl beside metrics.jsonl, which scripts/wandb_upload.py uploads to Weights & "
+                     "Biases; the run itself uploads nothing."),
+                 key("wandb.project", &G::wandb_project, any(), "The project that it is uploaded to.")});
     return fields;
 }
 

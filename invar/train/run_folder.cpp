@@ -70,8 +70,10 @@ RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, const
                             metrics_path().string(), there, resumed->logged_steps, resumed->step));
     }
     metrics_.emplace(metrics_path());
-    if (config.logger.tensorboard)
-        events_ = std::make_unique<EventFile>(path_, resumed ? std::optional(resumed->step) : std::nullopt);
+    const std::optional<std::int64_t> step = resumed ? std::optional(resumed->step) : std::nullopt;
+    if (config.logger.tensorboard) events_ = std::make_unique<EventFile>(path_, step);
+    if (config.logger.wandb) wandb_ = std::make_unique<WandbFile>(path_, config);
+    if (wandb_ && resumed) wandb_->rewind(path_, resumed->step, resumed->validated);
 }
 
 RunFolder RunFolder::create(const Config& config) {
@@ -161,6 +163,7 @@ void RunFolder::keep_files() {
     }
     keep_file(metrics_->file());
     if (events_) keep_file(events_->file());
+    if (wandb_) keep_file(wandb_->file());
 }
 
 void RunFolder::keep_file(AppendFile& file) {
@@ -195,6 +198,16 @@ JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int6
     return line.add("total", total);
 }
 
+void RunFolder::scalar(const std::string& tag, std::int64_t step, double value) {
+    if (events_) events_->scalar(tag, step, value);
+    if (wandb_) wandb_->scalar(tag, step, value);
+}
+
+void RunFolder::flush_scalars() {
+    if (events_) events_->flush();
+    if (wandb_) wandb_->flush();
+}
+
 void RunFolder::log(const StepMetrics& m) {
     JsonLine line;
     line.add("step", m.step)
@@ -210,15 +223,14 @@ void RunFolder::log(const StepMetrics& m) {
     if (m.skipped_now) line.add("skip_reason", m.skip_reason);
     line.add("samples_per_s", m.samples_per_s).add("memory", memory_line(m.memory.peak, m.memory.peak_total));
     metrics_->write(line);
-    if (!events_) return;
-    events_->scalar("train/loss", m.step, m.loss);
-    events_->scalar("train/lr", m.step, m.lr);
-    events_->scalar("train/grad_norm", m.step, m.grad_norm);
-    events_->scalar("amp/scale", m.step, m.scale);
-    events_->scalar("amp/skipped_steps", m.step, double(m.skipped));
-    events_->scalar("speed/samples_per_s", m.step, m.samples_per_s);
-    events_->scalar("memory/peak_bytes", m.step, double(m.memory.peak_total));
-    events_->flush();
+    scalar("train/loss", m.step, m.loss);
+    scalar("train/lr", m.step, m.lr);
+    scalar("train/grad_norm", m.step, m.grad_norm);
+    scalar("amp/scale", m.step, m.scale);
+    scalar("amp/skipped_steps", m.step, double(m.skipped));
+    scalar("speed/samples_per_s", m.step, m.samples_per_s);
+    scalar("memory/peak_bytes", m.step, double(m.memory.peak_total));
+    flush_scalars();
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
@@ -226,9 +238,8 @@ void RunFolder::log(const ValidationMetrics& m) {
     line.add("step", m.step).add("epoch", m.epoch);
     for (const Measured& measured : m.metrics) line.add("val_" + measured.metric.name, measured.value);
     metrics_->write(line);
-    if (!events_) return;
-    for (const Measured& measured : m.metrics) events_->scalar("val/" + measured.metric.name, m.step, measured.value);
-    events_->flush();
+    for (const Measured& measured : m.metrics) scalar("val/" + measured.metric.name, m.step, measured.value);
+    flush_scalars();
 }
 
 void RunFolder::log(const MonitorMetrics& m) {
@@ -239,7 +250,7 @@ void RunFolder::log(const MonitorMetrics& m) {
         JsonLine all;
         for (const auto& [module, value] : values) {
             all.add(module, float(value));
-            if (events_) events_->scalar(fmt::format("{}/{}", tag, module), m.step, value);
+            scalar(fmt::format("{}/{}", tag, module), m.step, value);
         }
         line.add(key, all);
     };
@@ -248,10 +259,9 @@ void RunFolder::log(const MonitorMetrics& m) {
     if (m.memory) line.add("live_memory", memory_line(m.memory->live, m.memory->live_total));
     if (m.step_ms) line.add("step_ms", *m.step_ms).add("samples_per_s", *m.samples_per_s);
     metrics_->write(line);
-    if (!events_) return;
-    if (m.memory) events_->scalar("memory/live_bytes", m.step, double(m.memory->live_total));
-    if (m.step_ms) events_->scalar("speed/step_ms", m.step, *m.step_ms);
-    events_->flush();
+    if (m.memory) scalar("memory/live_bytes", m.step, double(m.memory->live_total));
+    if (m.step_ms) scalar("speed/step_ms", m.step, *m.step_ms);
+    flush_scalars();
 }
 
 void RunFolder::log(const Alert& a) {
@@ -259,9 +269,8 @@ void RunFolder::log(const Alert& a) {
     line.add("step", a.step).add("epoch", a.epoch).add("alert", a.kind);
     if (!a.where.empty()) line.add("where", a.where);
     metrics_->write(line.add("value", float(a.value)).add("message", a.message));
-    if (!events_) return;
-    events_->scalar("alerts/" + a.kind + (a.where.empty() ? "" : "/" + a.where), a.step, a.value);
-    events_->flush();
+    scalar("alerts/" + a.kind + (a.where.empty() ? "" : "/" + a.where), a.step, a.value);
+    flush_scalars();
 }
 
 void RunFolder::log(const Recovery& r, std::int64_t epoch) {
@@ -270,13 +279,14 @@ void RunFolder::log(const Recovery& r, std::int64_t epoch) {
     line.add("from", r.from).add("to", r.to);
     if (r.remedy) line.add("setting", r.remedy.str());
     metrics_->write(line);
-    if (!events_) return;
-    events_->scalar("alerts/recovery", r.back_to, double(r.failed_at));
-    events_->flush();
+    scalar("alerts/recovery", r.back_to, double(r.failed_at));
+    flush_scalars();
 }
 
 const std::string& RunFolder::problem() const {
-    return events_ && metrics_->problem().empty() ? events_->problem() : metrics_->problem();
+    if (!metrics_->problem().empty()) return metrics_->problem();
+    if (events_ && !events_->problem().empty()) return events_->problem();
+    return wandb_ ? wandb_->problem() : metrics_->problem();
 }
 
 void RunFolder::rewind(const ResumePoint& to) {
@@ -284,9 +294,9 @@ void RunFolder::rewind(const ResumePoint& to) {
     metrics_.reset();  // what waits in it came after the checkpoint of that step, and is to be taken back too
     drop_lines_after(to);
     metrics_.emplace(metrics_path());
-    if (!events_) return;
-    events_->flush();
-    events_ = std::make_unique<EventFile>(path_, to.step);
+    flush_scalars();
+    if (events_) events_ = std::make_unique<EventFile>(path_, to.step);
+    if (wandb_) wandb_->rewind(path_, to.step, to.validated);
 }
 
 void RunFolder::write_summary(const JsonLine& summary) const {
@@ -297,6 +307,7 @@ void RunFolder::sync() {
     keep_files();
     metrics_->sync();
     if (events_) events_->sync();
+    if (wandb_) wandb_->sync();
     sync_folder(path_);
 }
 

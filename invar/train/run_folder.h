@@ -14,6 +14,7 @@
 #include "invar/tasks/metric.h"
 #include "invar/train/alerts.h"
 #include "invar/train/remedy.h"
+#include "invar/train/wandb.h"
 
 namespace invar {
 
@@ -97,6 +98,9 @@ class RunFolder {
   private:
     RunFolder(std::filesystem::path path, FolderLock lock, const Config& config,
               const std::optional<ResumePoint>& resumed);
+    // One number for TensorBoard and Weights & Biases, as far as they are wanted; flush_scalars() ends a record.
+    void scalar(const std::string& tag, std::int64_t step, double value);
+    void flush_scalars();
     void keep_files();
     void keep_file(AppendFile& file);
     // How many logged steps are left.
@@ -111,6 +115,7 @@ class RunFolder {
     CheckpointFolder checkpoints_;
     std::optional<JsonlFile> metrics_;
     std::unique_ptr<EventFile> events_;
+    std::unique_ptr<WandbFile> wandb_;
 };
 
 JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int64_t total);

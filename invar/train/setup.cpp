@@ -32,9 +32,10 @@ ScalerOptions scaler_options(const ScalerConfig& c, const Precision& precision) 
 }
 
 ClipSpec clip_spec(const TrainerConfig& c) {
-    if (c.gradient_clip_val == 0) return {};
+    const double limit = c.clip_limit();
+    if (limit == 0) return {};
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm,
-            float(c.gradient_clip_val)};
+            float(limit)};
 }
 
 std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device) {

@@ -113,7 +113,7 @@ std::string validation_key(const Config& config) {
     kept.trainer.amp_level = name_of(precision.level);
     kept.trainer.precision_schedule = config.trainer.precision_schedule;
     kept.trainer.precision_overrides = config.trainer.precision_overrides;
-    kept.trainer.gradient_clip_val = config.trainer.gradient_clip_val;
+    kept.trainer.gradient_clip_val = config.trainer.clip_limit();
     kept.trainer.gradient_clip_algorithm = config.trainer.gradient_clip_algorithm;
     kept.trainer.accumulate_grad_batches = config.trainer.accumulate_grad_batches;
     return fmt::format("{:016x}", hash_of(to_yaml(kept) + INVAR_VERSION));

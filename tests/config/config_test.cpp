@@ -349,9 +349,9 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
 }
 
 TEST(Config, SaysWhatToUseInsteadOfOtherToolsKeys) {
-    EXPECT_TRUE(says(refusal_of("logger.wandb.enabled=true"), {"logger.wandb.enabled", "logger.tensorboard=true"}));
+    EXPECT_TRUE(says(refusal_of("logger.wandb.offline=true"), {"logger.wandb.enabled"}));
+    EXPECT_TRUE(says(refusal_of("logger.mlflow.enabled=true"), {"logger.tensorboard=true"}));
     EXPECT_TRUE(says(refusal_of("trainer.accelerator=gpu"), {"trainer.device"}));
-    EXPECT_TRUE(says(refusal_of("policy.gradient_clipping=true"), {"trainer.gradient_clip_val"}));
 }
 
 TEST(Config, RefusesUnknownChoicesWithTheNearestAndTheList) {
