@@ -22,10 +22,7 @@ std::size_t grown(std::size_t size, std::size_t limit) {
 
 class Inflater {
   public:
-    Inflater() {
-        constexpr int kGzipOnly = 16 + MAX_WBITS;
-        check(inflateInit2(&stream, kGzipOnly) == Z_OK, "zlib: out of memory");
-    }
+    explicit Inflater(int window_bits) { check(inflateInit2(&stream, window_bits) == Z_OK, "zlib: out of memory"); }
     ~Inflater() { inflateEnd(&stream); }
     Inflater(const Inflater&) = delete;
     Inflater& operator=(const Inflater&) = delete;
@@ -41,20 +38,11 @@ std::optional<std::filesystem::path> find_in(const std::filesystem::path& folder
     return std::nullopt;
 }
 
-}  // namespace
-
-std::string read_data_file(const std::filesystem::path& path) {
-    return read_file(path, kMaxDataBytes);
-}
-
-bool is_gzip(std::span<const std::uint8_t> bytes) {
-    return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
-}
-
-Bytes gunzip(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit) {
+Bytes unpack(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit, bool gzip) {
+    const char* const kind = gzip ? "gzip" : "packed";
     check<IoError>(packed.size() <= kMaxDataBytes, "{}: larger than {} bytes, the most a data file may hold", file,
                    kMaxDataBytes);
-    Inflater inflater;
+    Inflater inflater(gzip ? 16 + MAX_WBITS : -MAX_WBITS);
     z_stream& stream = inflater.stream;
     stream.next_in = const_cast<Bytef*>(packed.data());
     stream.avail_in = static_cast<uInt>(packed.size());
@@ -71,21 +59,39 @@ Bytes gunzip(std::span<const std::uint8_t> packed, const std::string& file, std:
         if (status == Z_STREAM_END) {
             if (stream.avail_in == 0) break;
             // A gzip file may be several, one after another; anything else behind the first is damage.
-            const bool another = is_gzip({stream.next_in, stream.avail_in});
-            check<IoError>(another, "{}: {} stray bytes after the end of its gzip data; fetch the file again", file,
-                           stream.avail_in);
+            const bool another = gzip && is_gzip({stream.next_in, stream.avail_in});
+            check<IoError>(another, "{}: {} stray bytes after the end of its {} data; fetch the file again", file,
+                           stream.avail_in, kind);
             check<IoError>(inflateReset(&stream) == Z_OK, "{}: zlib cannot start its next part", file);
             continue;
         }
         const bool cut_short =
             status == Z_BUF_ERROR || (status == Z_OK && stream.avail_in == 0 && stream.avail_out != 0);
-        check<IoError>(!cut_short, "{}: its gzip data end too early, after {} unpacked bytes; fetch the file again",
-                       file, held);
-        check<IoError>(status == Z_OK, "{}: damaged gzip data ({}); fetch the file again", file,
+        check<IoError>(!cut_short, "{}: its {} data end too early, after {} unpacked bytes; fetch the file again", file,
+                       kind, held);
+        check<IoError>(status == Z_OK, "{}: damaged {} data ({}); fetch the file again", file, kind,
                        stream.msg != nullptr ? stream.msg : "unknown cause");
     }
     bytes.resize(held);
     return bytes;
+}
+
+}  // namespace
+
+std::string read_data_file(const std::filesystem::path& path) {
+    return read_file(path, kMaxDataBytes);
+}
+
+bool is_gzip(std::span<const std::uint8_t> bytes) {
+    return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
+}
+
+Bytes gunzip(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit) {
+    return unpack(packed, file, limit, true);
+}
+
+Bytes inflate_bytes(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit) {
+    return unpack(packed, file, limit, false);
 }
 
 std::optional<std::vector<std::filesystem::path>> find_files(const std::vector<std::filesystem::path>& folders,

@@ -25,6 +25,8 @@ inline std::span<const std::uint8_t> bytes_of(const std::string& content) {
 bool is_gzip(std::span<const std::uint8_t> bytes);
 // The first `limit` bytes of the unpacked data, or all of it, checksum verified, where it is shorter than that.
 Bytes gunzip(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit);
+// The same of a bare deflate stream, as zip archives hold them, without a checksum of its own.
+Bytes inflate_bytes(std::span<const std::uint8_t> packed, const std::string& file, std::size_t limit);
 
 // The first of `folders` that holds every one of `files`, where each may also be there with ".gz" at its end: their
 // full paths, in order.
