@@ -146,6 +146,10 @@ void run_once(Validation& validation, Arm& arm, int seed, Observer& observer) {
     }
     check(summary.status == "finished", "validation stopped in {} at step {}; what there is lies in {}", arm.name,
           summary.steps, validation.folder.string());
+    if (!summary.stopped_early.empty())
+        validation.warnings.push_back(fmt::format("{} was stopped early at step {}: {}",
+                                                  summary.folder.filename().string(), summary.steps,
+                                                  summary.stopped_early));
     const RunRecord& run = arm.runs.emplace_back(record_in(summary.folder, validation, start));
     if (!run.not_finite.empty()) arm.failure = fmt::format("seed {}: {}", *run.seed, run.not_finite);
 }

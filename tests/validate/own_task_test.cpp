@@ -71,6 +71,16 @@ TEST(OwnTask, IsValidatedByItsOwnMetric) {
     EXPECT_FALSE(validation.percent);
 }
 
+TEST(OwnTask, IsReportedWithTheRunsThatWereStoppedEarlyAndWhy) {
+    const ScratchFolder folder;
+    Config config = line_config(folder);
+    config.early_stopping = {.monitor = "val_r2", .patience = 1, .min_delta = 1e3};
+    const Validation validation = validated(config);
+    ASSERT_FALSE(validation.warnings.empty());
+    EXPECT_TRUE(validation.warnings[0].starts_with("fp32 was stopped early at step ")) << validation.warnings[0];
+    EXPECT_NE(validation.warnings[0].find("val_r2 has not improved"), std::string::npos) << validation.warnings[0];
+}
+
 TEST(OwnTask, ThatLearnedNothingIsInvalid) {
     const ScratchFolder folder;
     Config config = line_config(folder);
