@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 #include <memory>
 
@@ -30,7 +31,8 @@ Words find_words() {
     for (const std::string& group : config_groups())
         if (group != "experiment")
             for (const std::string& name : config_choices(group, sources)) words.choices.push_back(group + "=" + name);
-    for (const KeyInfo& key : config_keys()) words.keys.push_back(key.key + "=");
+    for (const KeyInfo& key : config_keys())
+        if (std::ranges::find(words.keys, key.key + "=") == words.keys.end()) words.keys.push_back(key.key + "=");
     return words;
 }
 

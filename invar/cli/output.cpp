@@ -9,8 +9,8 @@
 #include <random>
 #include <system_error>
 
-#include "invar/core/shell.h"
 #include "invar/core/printable.h"
+#include "invar/core/shell.h"
 
 namespace invar {
 

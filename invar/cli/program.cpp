@@ -166,8 +166,9 @@ int run(int argc, char** argv) {
     } catch (const Error& error) {
         return report(stopped(), error.what());
     } catch (const std::exception& error) {
-        return report(stopped(),
-                      fmt::format("a failure that nobody thought of, which is a fault of Invar's: {}", error.what()));
+        return report(stopped(), fmt::format("a failure that nobody thought of: {}", error.what()));
+    } catch (...) {
+        return report(stopped(), "something was thrown that does not say what it is");
     }
     return after_output(app, exit_code, help);
 }

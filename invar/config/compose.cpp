@@ -5,6 +5,7 @@
 #include <set>
 
 #include "invar/config/keys.h"
+#include "invar/config/tree.h"
 #include "invar/core/error.h"
 #include "invar/core/suggest.h"
 #include "invar/io/file.h"
@@ -236,6 +237,10 @@ std::vector<std::string> config_choices(const std::string& group, const ConfigSo
 
 Config load_config(const std::string& config_or_experiment, const std::vector<std::string>& overrides,
                    const ConfigSources& sources) {
+    std::error_code error;
+    if (fs::is_regular_file(config_or_experiment, error))  // a pipe is read once; words may set keys of its plug-ins
+        load_named_plugins(parse_yaml(read_config_file(config_or_experiment), config_or_experiment), "",
+                           config_or_experiment);
     const CommandLine command_line = parse_command_line(overrides);
     std::set<std::string> decided;
     for (const auto& [group, name] : command_line.picks) decided.insert(group);

@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <ranges>
 #include <set>
 
+#include "invar/config/tree.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/core/suggest.h"
@@ -46,11 +46,13 @@ bool is_below(std::string_view key, std::string_view top) {
 
 // By full key and by alias; nullptr when there is none. Several parts may have the key: one of them.
 const Field* lookup(const std::string& key) {
-    const auto means = [&](const Field& field) {
-        return field.key == key || std::ranges::find(field.details.aliases, key) != field.details.aliases.end();
-    };
-    const auto found = std::ranges::find_if(config_fields(), means);
-    return found == config_fields().end() ? nullptr : &*found;
+    const std::vector<Field>& fields = config_fields();
+    auto found = std::ranges::find(fields, key, &Field::key);
+    if (found == fields.end())
+        found = std::ranges::find_if(fields, [&](const Field& field) {
+            return std::ranges::find(field.details.aliases, key) != field.details.aliases.end();
+        });
+    return found == fields.end() ? nullptr : &*found;
 }
 
 // The one that this configuration has; nullptr for a key that may be left out.
@@ -169,66 +171,11 @@ class Flattener {
 
 }  // namespace
 
-namespace {
-
-// A relative path is taken from the file that names it, or from where the program was started.
-std::string plugin_file(const std::string& name, const std::string& origin) {
-    const std::filesystem::path beside = std::filesystem::path(origin).parent_path() / name;
-    std::error_code error;
-    return std::filesystem::exists(beside, error) ? beside.string() : name;
-}
-
-// The plug-ins that a file or a word names, before its other keys are looked up: they may be theirs.
-void load_named_plugins(const YamlNode& root, const std::string& prefix, const std::string& origin) {
-    const YamlNode* list = prefix == "plugins" ? &root : nullptr;
-    if (prefix.empty() && root.kind == YamlNode::Kind::map)
-        for (std::size_t i = 0; i < root.keys.size(); ++i)
-            if (root.keys[i] == "plugins") list = &root.items[i];
-    if (list == nullptr) return;
-    const auto load = [&](const YamlNode& item) {
-        if (item.kind == YamlNode::Kind::scalar)
-            load_plugin(plugin_file(item.text, origin),
-                        prefix.empty() ? fmt::format("{}:{}", origin, item.line) : origin);
-    };
-    load(*list);
-    for (const YamlNode& item : list->items) load(item);
-}
-
-}  // namespace
-
-namespace {
-
-const YamlNode* item_of(const YamlNode& node, std::string_view key) {
-    for (std::size_t i = 0; i < node.keys.size(); ++i)
-        if (node.keys[i] == key) return &node.items[i];
-    return nullptr;
-}
-
-// The configurations of runs from before parts had keys of their own list every key, whatever was chosen, and the loss
-// where the task is now. Turns such a tree into today's; false for any other.
-bool bring_up_to_date(YamlNode& root) {
-    const YamlNode* loss = item_of(root, "loss");
-    const YamlNode* name = loss == nullptr ? nullptr : item_of(*loss, "name");
-    if (name == nullptr || item_of(root, "task") != nullptr || item_of(root, "stability") == nullptr) return false;
-    for (std::size_t i = 0; i < root.keys.size(); ++i) {
-        if (root.keys[i] != "loss") continue;
-        root.keys[i] = "task";
-        for (std::size_t k = 0; k < root.items[i].keys.size(); ++k) {
-            if (root.items[i].keys[k] == "weight") root.items[i].keys[k] = "loss_weight";
-            if (root.items[i].keys[k] == "name")
-                root.items[i].items[k].text =
-                    root.items[i].items[k].text == "exp" ? "exponential_loss" : "classification";
-        }
-    }
-    return true;
-}
-
-}  // namespace
-
 std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
                              const std::string& origin) {
     load_named_plugins(root, prefix, origin);
     const bool is_older = prefix.empty() && bring_up_to_date(root);
+    if (prefix.empty()) check_parts_exist(root, group, origin);
     Flattener flattener(group, origin, prefix.empty());
     flattener.walk(root, prefix);
     std::vector<Setting> settings = flattener.take();

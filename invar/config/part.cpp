@@ -8,6 +8,7 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/core/suggest.h"
 
 namespace invar {
@@ -26,14 +27,32 @@ Registry& registry() {
     return registry;
 }
 
+// A key must be one that can be written in a file and read back.
+std::string fault_of(const Key& key, const std::any& owner, void* defaults) {
+    const bool plain = !key.name.empty() && key.name[0] >= 'a' && key.name[0] <= 'z' && key.name != "null" &&
+                       key.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+    if (!plain) return fmt::format("its key '{}' must be made of a-z, 0-9 and '_'", printable(key.name));
+    if (key.options != std::type_index(owner.type()))
+        return fmt::format("its key '{}' is a member of another struct than its options", key.name);
+    try {
+        key.set(defaults, {key.name, "", parse_yaml(key.print(defaults), key.name), "default"});
+    } catch (const UsageError& error) {
+        return fmt::format("its key '{}' does not allow its own default: {}", key.name, error.what());
+    }
+    return "";
+}
+
 std::string fault_of(const PartInfo& info, const Registry& known) {
     const bool plain = !info.name.empty() &&
                        info.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-.") == std::string::npos;
     if (!plain) return "its name must be made of a-z, 0-9, '_', '-' and '.'";
     if (known.parts.contains({info.kind, info.name})) return "there is one of that name already";
     std::set<std::string> names = {"name"};
-    for (const Key& key : info.keys)
-        if (!names.insert(key.name).second) return fmt::format("it has two keys '{}'", key.name);
+    std::any defaults = info.defaults;
+    for (const Key& key : info.keys) {
+        if (!names.insert(key.name).second) return fmt::format("it has two keys '{}', or one that is taken", key.name);
+        if (const std::string fault = fault_of(key, defaults, info.address(defaults)); !fault.empty()) return fault;
+    }
     return "";
 }
 
@@ -51,7 +70,13 @@ void register_part(PartInfo info) noexcept {
     if (fault.empty())
         known.parts.emplace(std::pair(info.kind, info.name), std::move(info));
     else if (known.fault.empty())
-        known.fault = fmt::format("the {} '{}' cannot be registered: {}", info.kind, info.name, fault);
+        known.fault = fmt::format("the {} '{}' cannot be registered: {}", info.kind, printable(info.name), fault);
+}
+
+void registration_failed(const std::string& kind, const std::string& name, const std::string& why) noexcept {
+    Registry& known = registry();
+    const std::lock_guard lock(known.mutex);
+    if (known.fault.empty()) known.fault = fmt::format("the {} '{}' cannot be registered: {}", kind, name, why);
 }
 
 void check_registered() {

@@ -24,6 +24,7 @@ struct PartInfo {
 
 // For a namespace-scope object, so it never throws: what is wrong with a registration is told by check_registered().
 void register_part(PartInfo info) noexcept;
+void registration_failed(const std::string& kind, const std::string& name, const std::string& why) noexcept;
 // Throws a UsageError for the first part that could not be registered: a name twice, a key twice, no name.
 void check_registered();
 
@@ -38,9 +39,15 @@ std::size_t parts_registered();
 template <class Options>
 void register_part(const char* kind, std::string name, std::string about, std::vector<Key> keys,
                    std::any make) noexcept {
-    register_part({kind, std::move(name), std::move(about), std::move(keys), Options{},
-                   [](std::any& options) { return static_cast<void*>(std::any_cast<Options>(&options)); },
-                   std::move(make)});
+    try {
+        register_part({kind, name, std::move(about), std::move(keys), Options{},
+                       [](std::any& options) { return static_cast<void*>(std::any_cast<Options>(&options)); },
+                       std::move(make)});
+    } catch (const std::exception& error) {
+        registration_failed(kind, name, error.what());
+    } catch (...) {
+        registration_failed(kind, name, "its options threw something when they were made");
+    }
 }
 
 class Part {

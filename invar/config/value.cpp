@@ -140,8 +140,14 @@ void read_value(const Setting& setting, const Rule& rule, std::int64_t& out) {
     out = number_from<std::int64_t>(setting, rule, setting.value, "an integer");
 }
 
+int read_int(const Setting& setting, const Rule& rule) {
+    const std::int64_t value = number_from<std::int64_t>(setting, rule, setting.value, "an integer");
+    if (value != int(value)) refuse(setting, "an integer of 32 bits", rule);
+    return int(value);
+}
+
 void read_value(const Setting& setting, const Rule& rule, double& out) {
-    out = number_from<double>(setting, rule, setting.value, "a number");
+    out = number_from<double>(setting, rule, setting.value, "a number that FP32 can hold");
 }
 
 void read_value(const Setting& setting, const Rule& rule, std::string& out) {

@@ -44,6 +44,7 @@ Rule text(std::string allowed, std::function<std::string(const std::string&)> ca
 
 void read_value(const Setting& setting, const Rule& rule, bool& out);
 void read_value(const Setting& setting, const Rule& rule, std::int64_t& out);
+int read_int(const Setting& setting, const Rule& rule);
 void read_value(const Setting& setting, const Rule& rule, double& out);
 void read_value(const Setting& setting, const Rule& rule, std::string& out);
 void read_value(const Setting& setting, const Rule& rule, std::vector<std::int64_t>& out);

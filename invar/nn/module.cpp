@@ -104,9 +104,20 @@ Tensors Module::forward(const Tensors& inputs) {
     return {forward(inputs[0])};
 }
 
+std::string Module::name_from_caller() const {
+    if (parent_ == nullptr || parent_->parent_ == nullptr) return name_;
+    std::string path = name_;
+    for (const Module* above = parent_; above->parent_ != nullptr; above = above->parent_)
+        path = above->name_ + "." + path;
+    const std::string& caller = ModuleScope::path();
+    if (caller.empty()) return path;
+    const bool below = path.size() > caller.size() && path.starts_with(caller) && path[caller.size()] == '.';
+    return below ? path.substr(caller.size() + 1) : name_;
+}
+
 Tensor Module::operator()(const Tensor& x) {
     note_reads(*this);
-    const ModuleScope scope(name_);
+    const ModuleScope scope(name_from_caller());
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
     if (checkpointed_ && training_ && GradMode::recording())
@@ -119,7 +130,7 @@ Tensor Module::operator()(const Tensor& x) {
 
 Tensors Module::operator()(const Tensors& inputs) {
     note_reads(*this);
-    const ModuleScope scope(name_);
+    const ModuleScope scope(name_from_caller());
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
     if (checkpointed_ && training_ && GradMode::recording())
@@ -305,6 +316,7 @@ Module& Module::adopt(const std::string& name, std::unique_ptr<Module> child) {
     for (const Child& other : children_)
         check<UsageError>(other.name != name, "there is a module '{}' already; names tell children apart", name);
     child->name_ = name;
+    child->parent_ = this;
     children_.push_back({name, std::move(child)});
     return *children_.back().module;
 }

@@ -93,8 +93,11 @@ class Module {
         std::unique_ptr<Module> module;
     };
     void visit(const std::string& path, const std::function<void(const std::string&, Module&)>& f);
+    // Its name below the module that calls it: "layers.0" where a list between them is not called itself.
+    std::string name_from_caller() const;
 
     std::string name_;
+    const Module* parent_ = nullptr;
     bool training_ = true;
     bool checkpointed_ = false;
     std::optional<Precision> precision_;

@@ -31,9 +31,10 @@ std::vector<double> Classification::measure(Module& model, const Batch& batch) c
     const double loss = ops::cross_entropy(logits, batch["y"], {.reduction = ops::Reduction::sum}).item();
     const std::vector<std::int64_t> guesses = ops::argmax(logits, -1).to_vector<std::int64_t>();
     const std::vector<std::int64_t> labels = batch["y"].to_vector<std::int64_t>();
-    std::int64_t right = 0;
-    for (std::size_t i = 0; i < guesses.size(); ++i) right += guesses[i] == labels[i];
-    return {loss, double(batch.size), double(right), double(batch.size)};
+    std::int64_t right = 0, counted = 0;  // labels that the loss ignores count neither way
+    for (std::size_t i = 0; i < guesses.size(); ++i)
+        right += guesses[i] == labels[i], counted += labels[i] != ops::ClassLossOptions{}.ignore_index;
+    return {loss, double(counted), double(right), double(counted)};
 }
 
 namespace {

@@ -1,8 +1,10 @@
 #include "invar/tasks/metric.h"
 
 #include <cmath>
+#include <set>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 
 namespace invar {
 
@@ -13,8 +15,20 @@ std::string Metric::str(double value) const {
 }
 
 MetricSums::MetricSums(std::vector<Metric> metrics) : metrics_(std::move(metrics)) {
+    check<UsageError>(!metrics_.empty() && metrics_[0].name == "loss", "the first metric of a task must be 'loss'");
     std::size_t count = 0;
-    for (const Metric& metric : metrics_) count += std::size_t(metric.sums);
+    std::set<std::string> names;
+    for (const Metric& metric : metrics_) {
+        constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@/";
+        check<UsageError>(!metric.name.empty() && metric.name.find_first_not_of(kPlain) == std::string::npos,
+                          "a metric's name must be made of letters, digits and _-.@/, not '{}'",
+                          printable(metric.name));
+        check<UsageError>(names.insert(metric.name).second, "the task has two metrics '{}'", metric.name);
+        check<UsageError>(metric.sums > 0 && metric.value != nullptr,
+                          "metric '{}': needs at least one sum, and a function that makes a figure of its sums",
+                          metric.name);
+        count += std::size_t(metric.sums);
+    }
     sums_.resize(count);
 }
 

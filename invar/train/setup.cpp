@@ -111,6 +111,7 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     require_precisions(config.trainer, device);
     set_threads(int(config.trainer.threads));
     kernels_for(device).configure({config.trainer.benchmark, config.trainer.deterministic});
+    (void)MetricSums(task->metrics());  // refuses what could not be measured, before anything is trained
     train_data = make_loader(*task, config, Split::train, device);
     test_data = make_loader(*task, config, Split::test, device);
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");

@@ -57,6 +57,20 @@ TEST_F(Plugins, BringTheirKeysToHelpCompletionErrorsAndFiles) {
         has(invar({"train", "--plugin", plugin, "model=whirl", "data=synthetic"}).err, "model 'whirl' made no module"));
 }
 
+TEST_F(Plugins, OfAFileMayHaveTheirKeysSetByWordsAndAreMissedByName) {
+    compile("whirl", model_named("whirl"));
+    std::ofstream(folder_ / "run.yaml") << "plugins: [libwhirl.so]\nmodel: {name: whirl, turns: 5}\n";
+    EXPECT_TRUE(has(invar({"train", "run.yaml", "model.turns=6", "--print-config"}).out, "turns: 6"));
+    std::filesystem::remove(folder_ / "libwhirl.so");
+    const Result gone = invar({"train", "run.yaml"});
+    EXPECT_EQ(gone.code, 2);
+    EXPECT_TRUE(has(gone.err, "run.yaml:2: model.name = whirl: there is no such model") &&
+                has(gone.err, "the plug-in libwhirl.so is not there"))
+        << gone.err;
+    std::ofstream(folder_ / "run.yaml") << "plugins: [libwhirl.so]\nmodel: {name: mlp}\n";
+    EXPECT_EQ(invar({"train", "run.yaml", "--print-config"}).code, 0) << "nothing of it is needed";
+}
+
 TEST_F(Plugins, ThatAreNoneAreRefusedInOneLine) {
     EXPECT_TRUE(has(invar({"--plugin", "gone.so", "train"}).err, "command line: there is no plug-in gone.so"));
     EXPECT_TRUE(has(invar({"train", "--plugin"}).err, "--plugin needs a file"));

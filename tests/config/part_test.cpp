@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "invar/config/config.h"
 #include "invar/config/help.h"
 #include "invar/core/error.h"
@@ -61,10 +63,19 @@ TEST(Parts, ThatAreRegisteredHaveTheirKeysEverywhere) {
     EXPECT_THROW(part.choose("whirled"), UsageError);
 }
 
+struct Counted {
+    int count = 3;
+    double share = 2.0;
+};
+struct Thrower {
+    Thrower() { throw std::runtime_error("no options today"); }
+};
+
 // In a process of its own: what is registered stays.
-TEST(PartsDeathTest, TwoOfOneNameAreAnErrorThatNamesIt) {
-    const auto twice = [] {
-        register_part<WhirlOptions>("data", "synthetic", "", {}, std::any());
+template <class Options>
+void expect_refused(const std::string& name, const std::vector<Key>& keys, const std::string& why) {
+    const auto refused = [&] {
+        register_part<Options>("data", name, "", keys, std::any());
         try {
             check_registered();
         } catch (const UsageError& error) {
@@ -72,7 +83,31 @@ TEST(PartsDeathTest, TwoOfOneNameAreAnErrorThatNamesIt) {
             std::_Exit(3);
         }
     };
-    EXPECT_EXIT(twice(), testing::ExitedWithCode(3), "the data 'synthetic' cannot be registered: there is one");
+    EXPECT_EXIT(refused(), testing::ExitedWithCode(3), "the data '.*' cannot be registered: " + why);
+}
+
+TEST(PartsDeathTest, ThatCannotBeRegisteredAreErrorsThatNameThem) {
+    using C = Counted;
+    expect_refused<C>("synthetic", {}, "there is one");
+    expect_refused<C>("two words", {}, "its name must be made of");
+    expect_refused<C>("x", {key("a\nb", &C::count, any(), ".")}, "its key 'a.*b' must be made of");
+    expect_refused<C>("x", {key("", &C::count, any(), ".")}, "its key '' must be made of");
+    expect_refused<C>("x", {key("name", &C::count, any(), ".")}, "it has two keys 'name', or one that is taken");
+    expect_refused<C>("x", {key("share", &C::share, within(0, 1), ".")},
+                      "its key 'share' does not allow its own default");
+    expect_refused<C>("x", {key("turns", &WhirlOptions::turns, any(), ".")}, "its key 'turns' is a member of another");
+    expect_refused<Thrower>("x", {}, "no options today");
+}
+
+TEST(Parts, MayHaveKeysOfPlainInt) {
+    Counted options;
+    const Key count = key("count", &Counted::count, within(0, 1e18), "How many.");
+    const auto set = [&](const std::string& text) { count.set(&options, {"count", "", parse_yaml(text, "x"), "x"}); };
+    set("7");
+    EXPECT_EQ(options.count, 7);
+    EXPECT_EQ(count.print(&options), "7");
+    EXPECT_EQ(count.type, "integer");
+    EXPECT_ERROR(set("4294967297"), UsageError, "32 bits");
 }
 
 // As runs wrote it when every key was listed whatever was chosen.

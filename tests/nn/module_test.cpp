@@ -7,6 +7,7 @@
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
 #include "invar/nn/layers.h"
+#include "invar/nn/module_watch.h"
 #include "invar/ops/ops.h"
 #include "tests/core/expect_error.h"
 
@@ -324,6 +325,31 @@ TEST(ModuleList, NamesItsModulesByNumberAndLeavesTheCallingToOthers) {
     EXPECT_EQ(&net.get_submodule(""), &net);
     EXPECT_EQ(net(ramp({2, 4})).shape(), (Shape{2, 4}));
     EXPECT_ERROR(net.get_submodule("layer.1"), UsageError, "did you mean 'layers.1'?");
+}
+
+// Two lists, and a module below one that is never called itself.
+class Branches : public Module {
+  public:
+    Branches() {
+        left.append(std::make_unique<Linear>(4, 4));
+        right.append(std::make_unique<Linear>(4, 4));
+        box.add_inner();
+    }
+    Tensor forward(const Tensor& x) override { return box.inner->operator()(right[0](left[0](x))); }
+    struct Box : Module {
+        void add_inner() { inner = &add<Linear>("inner", 4, 4); }
+        Linear* inner = nullptr;
+    };
+    ModuleList &left = add<ModuleList>("left"), &right = add<ModuleList>("right");
+    Box& box = add<Box>("box");
+};
+
+TEST(ModulePath, IsThatOfTheTreeWhereWhatIsBetweenIsNotCalled) {
+    Branches net;
+    std::vector<std::string> seen;
+    const ModuleWatch watch([&](const std::string& path, const Tensor&) { seen.push_back(path); });
+    net(ramp({2, 4}));
+    EXPECT_EQ(seen, (std::vector<std::string>{"left.0", "right.0", "box.inner"}));
 }
 
 class Misnamed : public Module {

@@ -94,5 +94,29 @@ TEST(ClassificationTask, KnowsWhatGuessingGives) {
     EXPECT_TRUE(task.make_model());
 }
 
+TEST(ClassificationTask, CountsLabelsThatAreIgnoredNeitherWay) {
+    const Batch batch({{"x", ops::ones({3, 2})}, {"y", Tensor::from<std::int64_t>({0, -100, -100}, {3}, Dtype::i64)}},
+                      3);
+    const std::shared_ptr<const Dataset> none;
+    const Classification task(
+        {[&](Split) { return none; }, [](const DataInfo&) { return std::unique_ptr<Module>(); }, DataInfo{{2}, 2}});
+    Linear model(2, 2);
+    const std::vector<double> sums = task.measure(model, batch);
+    EXPECT_EQ(sums[1], 1.0);
+    EXPECT_EQ(sums[3], 1.0);
+    EXPECT_NEAR(sums[0], task.loss(model, batch).item(), 1e-6) << "the mean of the loss is that of validation";
+}
+
+TEST(Metrics, ThatCouldNotBeToldApartOrMeasuredAreRefused) {
+    const Metric loss = Task::mean_loss(), fine{.name = "val/h-mean@0.5"};
+    MetricSums{{loss, fine}};
+    EXPECT_ERROR(MetricSums({}), UsageError, "must be 'loss'");
+    EXPECT_ERROR(MetricSums({fine, loss}), UsageError, "must be 'loss'");
+    EXPECT_ERROR(MetricSums({loss, loss}), UsageError, "two metrics 'loss'");
+    EXPECT_ERROR(MetricSums({loss, {.name = "a\nb"}}), UsageError, "letters, digits");
+    EXPECT_ERROR(MetricSums({loss, {.name = "a", .sums = 0}}), UsageError, "at least one sum");
+    EXPECT_ERROR(MetricSums({loss, {.name = "a", .value = nullptr}}), UsageError, "a function");
+}
+
 }  // namespace
 }  // namespace invar
