@@ -15,7 +15,7 @@ configure() { cmake -S "$tree" -B "$@" -G Ninja -DCMAKE_BUILD_TYPE=Release -DINV
 # With their times: only what is patched is newer than what was built of it.
 mkdir -p "$tree"
 find "$tree" -mindepth 1 -maxdepth 1 ! -name 'build*' -exec rm -rf {} +
-git ls-files -z --cached --others --exclude-standard | xargs -0 ls -d 2>/dev/null | tar -T - -cf - | tar -xf - -C "$tree"
+tar --exclude='./build*' --exclude=./.git --exclude=./runs -cf - . | tar -xf - -C "$tree"
 
 say "the patch"
 definition=$(awk '/test: frame pointwise_op/ { found = 1 } /^```/ { if (inside) exit; inside = found; next } inside' docs/ADDING_AN_OP.md)

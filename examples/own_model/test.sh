@@ -30,6 +30,7 @@ for way in program plugin; do
   expect 2 "did you mean 'model.blocks'" "${own[@]}" train "${small[@]}" model.block=3
   expect 2 'from 1 to 100' "${own[@]}" train "${small[@]}" model.blocks=0
 
+  expect 0 'PASS' "${own[@]}" check "${small[@]}"
   # An uninterrupted run, and one that is killed and resumed: the same weights to the byte.
   every=(trainer.checkpoint_every_n_steps=10 trainer.val_check_interval=1.0 trainer.precision=bf16-mixed)
   expect 0 'worst_recall' "${own[@]}" train "${small[@]}" "${every[@]}" exp_name=$way
