@@ -1,8 +1,10 @@
 #include "invar/config/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 
@@ -37,6 +39,16 @@ std::string version_in(const fs::path& file) {
     if (at == bytes.npos) return "";
     const std::size_t begin = at + mark.size(), end = bytes.find('\0', begin);
     return printable(bytes.substr(begin, std::min<std::size_t>(end - begin, 32)));
+}
+
+// Whether a file is as long as its own header says: the system's loader would die of one that was cut off.
+bool is_whole_library(const fs::path& file) {
+    const std::string head = read_file(file, kMaxBytes);
+    Elf64_Ehdr header{};
+    if (head.size() < sizeof(header)) return false;
+    std::memcpy(&header, head.data(), sizeof(header));
+    const bool is_elf = std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64;
+    return is_elf && header.e_shoff + std::uint64_t(header.e_shnum) * header.e_shentsize <= head.size();
 }
 
 // Other people's code, which may throw anything.
@@ -91,6 +103,7 @@ void load_plugin(const std::string& name, const std::string& origin) {
     try {
         const std::string version = version_in(file);
         check<UsageError>(!version.empty(), "is no plug-in of Invar; put INVAR_PLUGIN {{}} into one of its files");
+        check<UsageError>(is_whole_library(file), "is no whole shared library; build or copy it again");
         check<UsageError>(version == INVAR_VERSION, "was built for Invar {}, and this is {}; build it again", version,
                           INVAR_VERSION);
         start(file);

@@ -15,6 +15,7 @@ namespace {
 // The positions along a dimension that are shown; -1 stands for those left out.
 std::vector<std::int64_t> shown_positions(std::int64_t size, std::int64_t edge, bool shortened) {
     std::vector<std::int64_t> positions;
+    edge = std::max<std::int64_t>(edge, 1);
     const bool cut = shortened && size > 2 * edge;
     for (std::int64_t i = 0; i < size; ++i) {
         if (cut && i == edge) positions.push_back(-1), i = size - edge;

@@ -210,8 +210,16 @@ void copy_(const Tensor& to, const Tensor& from) {
             fail("copy_: {} takes part in a gradient, which would not know of it; write inside NoGrad", tensor->str());
     if (broadcast(to.shape(), from.shape(), "copy_") != to.shape())
         fail("copy_: {} does not fit in {}", from.str(), to.str());
+    for (int d = 0; d < to.shape().rank(); ++d)
+        check(to.strides()[d] != 0 || to.size(d) <= 1, "copy_: several places of {} are one in memory", to.str());
     const NoGrad no_grad;
-    kernels_for(to.device()).copy(expanded(ops::to(from, to.device()), to.shape()).view(), to.view());
+    // What is read must not be written meanwhile.
+    Tensor source = from;
+    if (from.storage() == to.storage()) {
+        source = Tensor::empty(from.shape(), from.dtype(), from.device());
+        kernels_for(from.device()).copy(from.view(), source.view());
+    }
+    kernels_for(to.device()).copy(expanded(ops::to(source, to.device()), to.shape()).view(), to.view());
     to.bump_version();
 }
 

@@ -23,7 +23,9 @@ class Autoencoder : public Task {
         return ops::mse_loss(model(batch["x"]), ops::flatten(batch["x"], 1));
     }
     // Beside that r2, the share of the variance that is given back.
-    std::vector<Metric> metrics() const override { return {mean_loss(), explained_variance()}; }
+    std::vector<Metric> metrics() const override {
+        return {mean_loss(), explained_variance(parts_.info().input.numel())};
+    }
     std::vector<double> measure(Module& model, const Batch& batch) const override {
         return squared_error_sums(model(batch["x"]), ops::flatten(batch["x"], 1), batch.size);
     }

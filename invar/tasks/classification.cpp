@@ -6,7 +6,18 @@
 
 namespace invar {
 
+namespace {
+
+// Before it would only make figures wrong.
+void check_rows(const Batch& batch) {
+    check(batch["y"].shape().rank() == 0 || batch["y"].size(0) == batch.size,
+          "a batch of {} samples has labels {}: its size must be their number", batch.size, batch["y"].str());
+}
+
+}  // namespace
+
 Tensor cross_entropy_loss(Module& model, const Batch& batch) {
+    check_rows(batch);
     check<UsageError>(!is_floating(batch["y"].dtype()),
                       "task classification tells classes apart, and y is {}; use task=regression", batch["y"].str());
     return ops::cross_entropy(model(batch["x"]), batch["y"]);
@@ -27,6 +38,7 @@ std::vector<Metric> Classification::metrics() const {
 }
 
 std::vector<double> Classification::measure(Module& model, const Batch& batch) const {
+    check_rows(batch);
     const Tensor logits = model(batch["x"]);
     const double loss = ops::cross_entropy(logits, batch["y"], {.reduction = ops::Reduction::sum}).item();
     const std::vector<std::int64_t> guesses = ops::argmax(logits, -1).to_vector<std::int64_t>();

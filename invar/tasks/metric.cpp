@@ -24,9 +24,10 @@ MetricSums::MetricSums(std::vector<Metric> metrics) : metrics_(std::move(metrics
                           "a metric's name must be made of letters, digits and _-.@/, not '{}'",
                           printable(metric.name));
         check<UsageError>(names.insert(metric.name).second, "the task has two metrics '{}'", metric.name);
-        check<UsageError>(metric.sums > 0 && metric.value != nullptr,
-                          "metric '{}': needs at least one sum, and a function that makes a figure of its sums",
-                          metric.name);
+        check<UsageError>(
+            metric.sums > (metric.value == Metric::ratio ? 1 : 0) && metric.value != nullptr,
+            "metric '{}': needs at least one sum, two for a ratio, and a function that makes a figure of them",
+            metric.name);
         count += std::size_t(metric.sums);
     }
     sums_.resize(count);

@@ -10,10 +10,14 @@ namespace invar {
 
 namespace {
 
-// From the sums of 1, y, y^2 and (y - guess)^2.
+// From the number of samples, then for each number of y the sums of y, y^2 and (y - guess)^2.
 double explained(std::span<const double> s) {
-    const double variance = s[2] - s[1] * s[1] / s[0];
-    return variance > 0 ? 1.0 - s[3] / variance : 0.0;
+    double variance = 0.0, errors = 0.0;
+    for (std::size_t i = 1; i + 2 < s.size(); i += 3) {
+        variance += s[i + 1] - s[i] * s[i] / s[0];
+        errors += s[i + 2];
+    }
+    return variance > 0 ? 1.0 - errors / variance : 0.0;
 }
 
 Tensor guess(Module& model, const Batch& batch) {
@@ -27,19 +31,25 @@ Tensor guess(Module& model, const Batch& batch) {
 
 }  // namespace
 
-Metric explained_variance() {
-    return {.name = "r2", .chance = 0.0, .sums = 4, .value = explained};
+Metric explained_variance(std::int64_t outputs) {
+    return {.name = "r2", .chance = 0.0, .sums = int(1 + 3 * outputs), .value = explained};
 }
 
 std::vector<double> squared_error_sums(const Tensor& guesses, const Tensor& y, std::int64_t samples) {
+    check(y.shape().rank() == 2 && y.size(0) == samples, "a batch of {} samples has y {}: a row for each is needed",
+          samples, y.str());
     const std::vector<double> guessed = guesses.to_vector<double>(), right = y.to_vector<double>();
-    double sum = 0.0, squares = 0.0, errors = 0.0;
+    const std::size_t outputs = std::size_t(y.size(1));
+    std::vector<double> sums(2 + 1 + 3 * outputs);
+    double errors = 0.0;
     for (std::size_t i = 0; i < right.size(); ++i) {
-        sum += right[i], squares += right[i] * right[i];
-        errors += (right[i] - guessed[i]) * (right[i] - guessed[i]);
+        double* const own = sums.data() + 3 + 3 * (i % outputs);
+        const double error = (right[i] - guessed[i]) * (right[i] - guessed[i]);
+        own[0] += right[i], own[1] += right[i] * right[i], own[2] += error;
+        errors += error;
     }
-    const double count = double(right.size());
-    return {errors / count * double(samples), double(samples), count, sum, squares, errors};
+    sums[0] = errors / double(outputs), sums[1] = sums[2] = double(samples);
+    return sums;
 }
 
 Tensor Regression::loss(Module& model, const Batch& batch) const {
@@ -47,7 +57,7 @@ Tensor Regression::loss(Module& model, const Batch& batch) const {
 }
 
 std::vector<Metric> Regression::metrics() const {
-    return {mean_loss(), explained_variance()};
+    return {mean_loss(), explained_variance(parts_.info().outputs)};
 }
 
 std::vector<double> Regression::measure(Module& model, const Batch& batch) const {

@@ -6,8 +6,9 @@
 
 namespace invar {
 
-// r2, the share of the variance of y that is explained: 0 is what the mean of y would give.
-Metric explained_variance();
+// r2, the share of the variance of y's numbers, each about its own mean, that is explained: 0 is what the means would
+// give.
+Metric explained_variance(std::int64_t outputs);
 // What a batch of so many samples adds to Task::mean_loss(), by mean squares, and to explained_variance().
 std::vector<double> squared_error_sums(const Tensor& guesses, const Tensor& y, std::int64_t samples);
 

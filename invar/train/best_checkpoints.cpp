@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "invar/core/error.h"
 #include "invar/train/summary.h"
 
 namespace invar {
@@ -16,6 +17,15 @@ void BestCheckpoints::setup(const Setup& setup) {
 void BestCheckpoints::on_train_start(RunHandle& run) {
     const std::vector<std::int64_t> there = run.checkpoints().steps();
     std::erase_if(kept_, [&](const Kept& kept) { return !std::ranges::binary_search(there, kept.step); });
+    std::erase_if(kept_, [&](const Kept& kept) {
+        try {
+            verify_checkpoint(run.checkpoints().path_of(kept.step));
+            return false;
+        } catch (const Error& error) {
+            run.note(fmt::format("one of the best checkpoints no longer counts: {}", error.what()));
+            return true;
+        }
+    });
 }
 
 void BestCheckpoints::on_validation_end(RunHandle& run, const ValidationMetrics& validation) {

@@ -1,5 +1,6 @@
 #include "invar/train/setup.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "invar/core/error.h"
@@ -34,8 +35,7 @@ ScalerOptions scaler_options(const ScalerConfig& c, const Precision& precision) 
 ClipSpec clip_spec(const TrainerConfig& c) {
     const double limit = c.clip_limit();
     if (limit == 0) return {};
-    return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm,
-            float(limit)};
+    return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(limit)};
 }
 
 std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device) {
@@ -74,6 +74,9 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
         }
     }
     for (const std::string& pattern : config.trainer.freeze) model->freeze(pattern);
+    const auto trained = [](const Parameter* parameter) { return parameter->value.requires_grad(); };
+    check<UsageError>(config.trainer.freeze.empty() || std::ranges::any_of(model->parameters(), trained),
+                      "trainer.freeze: nothing is left to train");
     override_precision(*model, config.trainer.precision_overrides);
     if (config.trainer.grad_ckpt)
         for (Module* block : model->checkpoint_blocks()) block->set_checkpointed(true);
@@ -107,6 +110,7 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
       clip(clip_spec(config.trainer)),
       scaling(config.scaler),
       accumulate(config.trainer.accumulate_grad_batches) {
+    (void)parse_config(to_yaml(config), "options");  // what no key would allow is refused in C++ too
     precision.require(device);
     require_precisions(config.trainer, device);
     set_threads(int(config.trainer.threads));
@@ -114,6 +118,9 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     (void)MetricSums(task->metrics());  // refuses what could not be measured, before anything is trained
     train_data = make_loader(*task, config, Split::train, device);
     test_data = make_loader(*task, config, Split::test, device);
+    const Shape trained_on = train_data->dataset().info().input, judged_on = test_data->dataset().info().input;
+    check<UsageError>(trained_on == judged_on, "the samples to train on are {}, and those to validate on are {}",
+                      trained_on.str(), judged_on.str());
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
     model = make_initial_model(*task, config);
     model->to(device);

@@ -76,6 +76,7 @@ RunSummary Trainer::fit(Observer& observer) {
     measure_memory();
     save();
     if (finished) after_step(true);
+    if (finished) check_best();
     write_summary(finished ? "finished" : "interrupted");
     if (finished && !config_.checkpoint.save_last) keep_only_best();
     note_folder_changes();

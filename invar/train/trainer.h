@@ -77,6 +77,7 @@ class Trainer final : private RunHandle {
     void after_step(bool validation);
     void update_best();
     void keep_only_best();
+    void check_best();
     void validate();
     void save();
     // Until every step has been reported: before anything that shows or keeps where the run stands.

@@ -86,12 +86,23 @@ CheckpointFolder::StepSet Trainer::kept_checkpoints() const {
 // At the end of a run: what is left are the best ones, where there are any.
 void Trainer::keep_only_best() {
     const CheckpointFolder::StepSet kept = kept_checkpoints();
-    if (kept.empty()) return;
+    if (kept.empty() || !summary_.best_checkpoint) return;
     for (const std::int64_t step : folder_->checkpoints().steps())
         if (!kept.contains(step)) {
             std::error_code ignored;
             std::filesystem::remove(folder_->checkpoints().path_of(step), ignored);
         }
+}
+
+// Somebody else may have deleted or damaged it under the run.
+void Trainer::check_best() {
+    if (!summary_.best_checkpoint) return;
+    try {
+        verify_checkpoint(folder_->checkpoints().path_of(summary_.best_checkpoint->step));
+    } catch (const Error& error) {
+        observer_->noted(fmt::format("the best checkpoint is of no use, and no other is deleted: {}", error.what()));
+        summary_.best_checkpoint.reset();
+    }
 }
 
 ResumePoint Trainer::resume_point() const {

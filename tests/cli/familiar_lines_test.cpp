@@ -132,7 +132,12 @@ TEST_P(FamiliarLines, Run) {
     EXPECT_TRUE(trained) << line;
 }
 
-INSTANTIATE_TEST_SUITE_P(Guides, FamiliarLines, ::testing::ValuesIn(kLines));
+INSTANTIATE_TEST_SUITE_P(Guides, FamiliarLines, ::testing::ValuesIn(kLines),
+                         [](const auto& info) { return "Line" + std::to_string(info.index); });
+
+void PrintTo(const Line& line, std::ostream* out) {
+    *out << line.text;
+}
 
 }  // namespace
 }  // namespace invar::cli

@@ -157,5 +157,12 @@ TEST(CopyInto, IsSeenByBackwardAndRefusedWhereAGradientWouldMissIt) {
     EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{3, 1}));
 }
 
+TEST(CopyInto, ReadsWhatOverlapsBeforeItIsWritten) {
+    const Tensor m = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+    ops::copy_(m, ops::transpose(m, 0, 1));
+    EXPECT_EQ(m.to_vector<float>(), (std::vector<float>{1, 3, 2, 4}));
+    EXPECT_ERROR(ops::copy_(ops::expand(Tensor::from<float>({1, 2}, {2, 1}), {2, 3}), m[0][0]), Error, "one in memory");
+}
+
 }  // namespace
 }  // namespace invar::testing

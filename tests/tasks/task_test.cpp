@@ -115,7 +115,20 @@ TEST(Metrics, ThatCouldNotBeToldApartOrMeasuredAreRefused) {
     EXPECT_ERROR(MetricSums({loss, loss}), UsageError, "two metrics 'loss'");
     EXPECT_ERROR(MetricSums({loss, {.name = "a\nb"}}), UsageError, "letters, digits");
     EXPECT_ERROR(MetricSums({loss, {.name = "a", .sums = 0}}), UsageError, "at least one sum");
+    EXPECT_ERROR(MetricSums({loss, {.name = "a", .sums = 1}}), UsageError, "two for a ratio");
     EXPECT_ERROR(MetricSums({loss, {.name = "a", .value = nullptr}}), UsageError, "a function");
+}
+
+// Each number of y varies about its own mean; those means explain nothing.
+TEST(RegressionTask, GivesTheMeansOfSeveralNumbersNoCredit) {
+    const Tensor y = Tensor::from<float>({101, -99, 99, -101, 102, -98, 98, -102}, {4, 2});
+    const Tensor means = Tensor::from<float>({100, -100, 100, -100, 100, -100, 100, -100}, {4, 2});
+    const auto r2 = [&](const Tensor& guesses) {
+        const std::vector<double> sums = squared_error_sums(guesses, y, 4);
+        return explained_variance(2).value(std::span(sums).subspan(2));
+    };
+    EXPECT_NEAR(r2(means), 0.0, 1e-12);
+    EXPECT_EQ(r2(y), 1.0);
 }
 
 }  // namespace

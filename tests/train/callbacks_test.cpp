@@ -340,14 +340,54 @@ TEST(Callback, HasANameOfItsOwn) {
 
 TEST(Callback, OfALibrarysUserNeedsNoYaml) {
     const ScratchFolder scratch;
-    Trainer trainer(std::make_shared<Regression>(Line(200).task()), {.output_dir = scratch.path().string(),
-                                                                     .trainer = {.max_epochs = 50, .device = "cpu"},
-                                                                     .logger = {.tensorboard = false}});
+    Config options;
+    options.output_dir = scratch.path().string();
+    options.trainer.max_epochs = 50;
+    options.trainer.device = "cpu";
+    options.logger.tensorboard = false;
+    Trainer trainer(std::make_shared<Regression>(Line(200).task()), options);
     trainer.add(
         std::make_shared<EarlyStopping>(EarlyStoppingConfig{.monitor = "val_r2", .patience = 2, .min_delta = 1}));
     const RunSummary run = trainer.fit();
     EXPECT_EQ(run.epochs, 3);
     EXPECT_TRUE(run.stopped_early.starts_with("val_r2 has not improved in 2 validations")) << run.stopped_early;
+}
+
+// Somebody else may take the best file away; then nothing else is deleted for its sake, and nobody is told that it is
+// there.
+TEST(BestCheckpoints, ThatAreGoneOrDamagedCostNoOther) {
+    for (const bool cut : {false, true}) {
+        const ScratchFolder scratch;
+        Config config = small_config(scratch.path());
+        config.trainer.max_epochs = 3;
+        config.checkpoint.monitor = "val_loss";
+        config.checkpoint.mode = "max";  // the first is the best
+        config.checkpoint.save_last = false;
+        Trainer trainer(config);
+        struct Thief : Callback {
+            std::string name() const override { return "thief"; }
+            void on_checkpoint(RunHandle& run, const fs::path&) override {
+                const fs::path best = run.checkpoints().path_of(10);
+                if (run.progress().step < 20 || !fs::exists(best)) return;
+                if (cut)
+                    fs::resize_file(best, 1000);
+                else
+                    fs::remove(best);
+            }
+            bool cut = false;
+        };
+        auto thief = std::make_shared<Thief>();
+        thief->cut = cut;
+        trainer.add(thief);
+        Stopper observer;
+        const RunSummary run = trainer.fit(observer);
+        EXPECT_EQ(run.status, "finished");
+        EXPECT_FALSE(run.best_checkpoint);
+        EXPECT_TRUE(checkpoints_in(run.folder).contains("step_00000030.safetensors")) << "the last is kept";
+        EXPECT_TRUE(std::ranges::any_of(observer.notes, [](const std::string& note) {
+            return note.starts_with("the best checkpoint is of no use");
+        }));
+    }
 }
 
 }  // namespace
