@@ -4,16 +4,18 @@
 set -euo pipefail
 invar=$1 plugin=$2
 shift 2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
 measure() { "$invar" --plugin "$plugin" bench data=synthetic "model=$1" --precisions 32-true,16-mixed,bf16-mixed --steps 20 --json "${@:2}"; }
 for turn in 1 2 3; do
-  for model in convnet own_convnet; do measure $model "$@" >"/tmp/own_vs_built_in.$model.$turn"; done
+  for model in convnet own_convnet; do measure $model "$@" >"$folder/$model.$turn"; done
 done
-python3 - <<'P'
-import json
+python3 - "$folder" <<'P'
+import json, sys
 def best(model):
     found = {}
     for turn in (1, 2, 3):
-        for line in open(f"/tmp/own_vs_built_in.{model}.{turn}"):
+        for line in open(f"{sys.argv[1]}/{model}.{turn}"):
             r = json.loads(line)
             found[r["precision"]] = min(found.get(r["precision"], 1e9), r["fastest_ms"])
     return found

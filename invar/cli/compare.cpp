@@ -12,6 +12,7 @@
 #include "invar/cli/console.h"
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/core/suggest.h"
 #include "invar/validate/comparable.h"
 #include "invar/validate/learned.h"
@@ -37,6 +38,10 @@ struct FoundArm {
     std::vector<std::string> paths;
     std::vector<FoundRun> runs;
 };
+
+std::string usage() {
+    return fmt::format("usage: {0} compare BASELINE CANDIDATE, see {0} compare --help", program_name());
+}
 
 FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role) {
     FoundArm arm;
@@ -67,8 +72,7 @@ std::vector<std::string> split(const std::vector<std::string>& words, const std:
             begin = end + 1;
         }
     }
-    check<UsageError>(!parts.empty(), "no {} given; usage: invar compare BASELINE CANDIDATE, see invar compare --help",
-                      role);
+    check<UsageError>(!parts.empty(), "no {} given; {}", role, usage());
     return parts;
 }
 
@@ -197,8 +201,7 @@ int compare_command(const CompareArguments& a) {
     for (; used < a.paths.size(); ++used) candidates.push_back({a.paths[used]});
     if (!a.candidate.empty()) candidates.push_back(a.candidate);
     std::vector<FoundArm> arms = {find_arm(split(baseline, "BASELINE"), "baseline")};
-    check<UsageError>(!candidates.empty(),
-                      "no CANDIDATE given; usage: invar compare BASELINE CANDIDATE, see invar compare --help");
+    check<UsageError>(!candidates.empty(), "no CANDIDATE given; {}", usage());
     for (const std::vector<std::string>& paths : candidates)
         arms.push_back(find_arm(split(paths, "CANDIDATE"), "candidate"));
     name_arms(arms);

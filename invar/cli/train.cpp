@@ -31,9 +31,9 @@ Config resolve(TrainArguments& arguments) {
     if (arguments.grad_ckpt) arguments.flags.push_back("trainer.grad_ckpt=true");
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
     check<UsageError>(arguments.checkpoint.empty() || !arguments.resume.empty(),
-                      "--checkpoint says where --resume goes on; give the folder of the run too, as in: invar train "
+                      "--checkpoint says where --resume goes on; give the folder of the run too, as in: {} train "
                       "--resume runs/{} --checkpoint {}",
-                      Config{}.exp_name, arguments.checkpoint);
+                      program_name(), Config{}.exp_name, arguments.checkpoint);
     if (arguments.resume.empty()) return arguments.load();
     const std::string config = arguments.config();
     check<UsageError>(config.empty(),
@@ -49,7 +49,7 @@ Config resolve(TrainArguments& arguments) {
 
 // A low precision that nobody has compared with FP32 deserves a word; with --require-validated it does not start.
 std::string check_validated(const TrainArguments& arguments, const Config& config) {
-    std::string again = "invar validate";
+    std::string again = program_name() + " validate";
     const std::string given =
         arguments.resume.empty() ? arguments.config() : RunFolder::config_of(arguments.resume).string();
     if (!given.empty()) again += " " + shell_word(given);
@@ -192,12 +192,12 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (!summary.all_finite) warn("warning: some losses or weights were NaN or infinite; see metrics.jsonl");
     }
     if (const std::string why = finished ? why_worthless(summary) : ""; !why.empty()) {
-        warn(fmt::format("error: {}; find out why with: invar diagnose {}", why, shell_word(folder)));
+        warn(fmt::format("error: {}; find out why with: {} diagnose {}", why, program_name(), shell_word(folder)));
         return 1;
     }
     if (finished) return 0;
-    warn(fmt::format("interrupted by {} at step {}; go on with: invar train --resume {}", StopOnSignal::name(),
-                     summary.steps, shell_word(folder)));
+    warn(fmt::format("interrupted by {} at step {}; go on with: {} train --resume {}", StopOnSignal::name(),
+                     summary.steps, program_name(), shell_word(folder)));
     return StopOnSignal::exit_code();
 }
 

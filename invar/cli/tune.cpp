@@ -133,14 +133,15 @@ int tune_command(const TuneArguments& a) {
     say(errors.text("  "));
     if (!tuning.met) {
         say(paint(Colour::red,
-                  "no set of modules meets the target, not even all of them; try --as bf16, or `invar "
-                  "diagnose` to see why"));
+                  fmt::format("no set of modules meets the target, not even all of them; try --as bf16, or "
+                              "`{} diagnose` to see why",
+                              program_name())));
         return 1;
     }
     if (!gains) {
         say(paint(Colour::red, fmt::format("the target holds with every module in FP32 alone, where {} is FP32; try a "
-                                           "larger --target, or `invar diagnose` to see why",
-                                           options.candidate.name())));
+                                           "larger --target, or `{} diagnose` to see why",
+                                           options.candidate.name(), program_name())));
         return 1;
     }
     if (tuning.modules.empty())

@@ -107,7 +107,7 @@ std::vector<KeyInfo> config_keys() {
     std::vector<KeyInfo> keys;
     for (const Field& field : config_fields()) {
         Config defaults;
-        if (!field.part.empty()) const_cast<Part*>(part_in(defaults, field.section))->choose(field.part);
+        if (!field.part.empty()) part_in(defaults, field.section)->choose(field.part);
         const Key& key = field.details;
         keys.push_back({field.key, field.part, key.type, field.print(defaults), key.allowed, key.help, key.aliases});
     }

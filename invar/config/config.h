@@ -19,8 +19,8 @@ namespace invar {
 struct TrainerConfig {
     std::string precision = "32-true";
     std::string amp_level = "auto";
-    PrecisionOverrides precision_overrides;
-    PrecisionSchedule precision_schedule;
+    PrecisionOverrides precision_overrides{};
+    PrecisionSchedule precision_schedule{};
     double gradient_clip_val = 0.0;
     std::string gradient_clip_algorithm = "norm";
     std::string clip_gradients = "auto";
@@ -30,14 +30,14 @@ struct TrainerConfig {
     bool cuda_graph = true;
     std::int64_t max_epochs = 1;
     std::int64_t max_steps = -1;
-    BatchCount limit_train_batches;
-    BatchCount limit_val_batches;
+    BatchCount limit_train_batches{};
+    BatchCount limit_val_batches{};
     std::int64_t log_every_n_steps = 50;
-    BatchCount val_check_interval;
+    BatchCount val_check_interval{};
     std::int64_t checkpoint_every_n_steps = 0;
     std::int64_t keep_checkpoints = 3;
     bool grad_ckpt = false;
-    std::vector<std::string> freeze;  // patterns of parameters or modules
+    std::vector<std::string> freeze{};  // patterns of parameters or modules
     std::string on_instability = "skip";
     std::string device = "auto";
     std::int64_t threads = 0;
@@ -113,7 +113,7 @@ struct StabilityConfig {
 
 // Ends a run whose validations get no better; off without a monitor. Lightning's names.
 struct EarlyStoppingConfig {
-    std::string monitor;  // "val_loss"
+    std::string monitor{};  // "val_loss"
     std::string mode = "auto";
     std::int64_t patience = 3;
     double min_delta = 0.0;
@@ -123,7 +123,7 @@ struct EarlyStoppingConfig {
 
 // Which checkpoints are kept beside the newest ones; none without a monitor. Lightning's names.
 struct CheckpointConfig {
-    std::string monitor;
+    std::string monitor{};
     std::string mode = "auto";
     std::int64_t save_top_k = 1;
     bool save_last = true;
@@ -141,20 +141,20 @@ struct Config {
     std::string exp_name = "run";
     std::string output_dir = "runs";
     std::int64_t seed = 0;
-    std::string init_from;
+    std::string init_from{};
     std::vector<std::string> plugins = loaded_plugins();  // which are loaded as soon as a file or a word names them
-    TrainerConfig trainer;
-    ScalerConfig scaler;
+    TrainerConfig trainer{};
+    ScalerConfig scaler{};
     Part task{"task", "classification"};
     Part model{"model", "convnet"};
-    DataConfig data;
-    OptimizerConfig optimizer;
-    SchedulerConfig scheduler;
-    MonitorConfig monitor;
-    StabilityConfig stability;
-    EarlyStoppingConfig early_stopping;
-    CheckpointConfig checkpoint;
-    LoggerConfig logger;
+    DataConfig data{};
+    OptimizerConfig optimizer{};
+    SchedulerConfig scheduler{};
+    MonitorConfig monitor{};
+    StabilityConfig stability{};
+    EarlyStoppingConfig early_stopping{};
+    CheckpointConfig checkpoint{};
+    LoggerConfig logger{};
     bool operator==(const Config&) const = default;
 };
 

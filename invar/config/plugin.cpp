@@ -33,8 +33,8 @@ Loaded& loaded() {
 }
 
 // The version that a plug-in was built for; "" where the file is none.
-std::string version_in(const fs::path& file) {
-    const std::string mark = std::string(INVAR_PLUGIN_MARK), bytes = read_file(file, kMaxBytes);
+std::string version_in(const std::string& bytes) {
+    const std::string mark = INVAR_PLUGIN_MARK;
     const std::size_t at = bytes.find(mark);
     if (at == bytes.npos) return "";
     const std::size_t begin = at + mark.size(), end = bytes.find('\0', begin);
@@ -42,13 +42,12 @@ std::string version_in(const fs::path& file) {
 }
 
 // Whether a file is as long as its own header says: the system's loader would die of one that was cut off.
-bool is_whole_library(const fs::path& file) {
-    const std::string head = read_file(file, kMaxBytes);
+bool is_whole_library(const std::string& bytes) {
     Elf64_Ehdr header{};
-    if (head.size() < sizeof(header)) return false;
-    std::memcpy(&header, head.data(), sizeof(header));
+    if (bytes.size() < sizeof(header)) return false;
+    std::memcpy(&header, bytes.data(), sizeof(header));
     const bool is_elf = std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64;
-    return is_elf && header.e_shoff + std::uint64_t(header.e_shnum) * header.e_shentsize <= head.size();
+    return is_elf && header.e_shoff + std::uint64_t(header.e_shnum) * header.e_shentsize <= bytes.size();
 }
 
 // Other people's code, which may throw anything.
@@ -101,9 +100,9 @@ void load_plugin(const std::string& name, const std::string& origin) {
                       printable(name));
     if (std::ranges::find(files, file.string()) != files.end()) return;
     try {
-        const std::string version = version_in(file);
+        const std::string bytes = read_file(file, kMaxBytes), version = version_in(bytes);
         check<UsageError>(!version.empty(), "is no plug-in of Invar; put INVAR_PLUGIN {{}} into one of its files");
-        check<UsageError>(is_whole_library(file), "is no whole shared library; build or copy it again");
+        check<UsageError>(is_whole_library(bytes), "is no whole shared library; build or copy it again");
         check<UsageError>(version == INVAR_VERSION, "was built for Invar {}, and this is {}; build it again", version,
                           INVAR_VERSION);
         start(file);

@@ -54,7 +54,7 @@ Rule or_zero_is_all(Rule rule) {
     return rule;
 }
 
-// `access` takes a Config (const or not) to the struct that the keys belong to.
+// `access` takes a Config (const or not) to the address of the struct that the keys belong to.
 template <class Access>
 void add_section(std::vector<Field>& fields, const std::string& name, Access access, std::vector<Key> keys) {
     for (Key& key : keys) {
@@ -63,59 +63,47 @@ void add_section(std::vector<Field>& fields, const std::string& name, Access acc
         field.section = name;
         field.details = std::move(key);
         field.set = [access, set = field.details.set](Config& config, const Setting& setting) {
-            set(&access(config), setting);
+            set(access(config), setting);
         };
-        field.print = [access, print = field.details.print](const Config& config) { return print(&access(config)); };
+        field.print = [access, print = field.details.print](const Config& config) { return print(access(config)); };
         fields.push_back(std::move(field));
     }
 }
 
-// The choice of a part: section.name.
+// A section of which a part is chosen: the choice, the keys that all parts of the kind have, and those of each part.
 template <class Access>
-void add_choice(std::vector<Field>& fields, const std::string& section, Access access, const std::string& help) {
-    const std::vector<std::string> names = part_names(section);
-    const Rule rule = one_of(names);
-    Field field;
-    field.key = section + ".name";
-    field.section = section;
-    field.details.name = "name";
-    field.details.type = "text";
-    field.details.allowed = rule.allowed;
-    field.details.help = help;
-    field.chooses = true;
-    field.set = [=](Config& config, const Setting& setting) {
+void add_part_section(std::vector<Field>& fields, const std::string& section, Access access, const std::string& help,
+                      std::vector<Key> common = {}) {
+    const Rule rule = one_of(part_names(section));
+    Field choice;
+    choice.key = section + ".name";
+    choice.section = section;
+    choice.details.name = "name";
+    choice.details.type = "text";
+    choice.details.allowed = rule.allowed;
+    choice.details.help = help;
+    choice.chooses = true;
+    choice.set = [=](Config& config, const Setting& setting) {
         const Config defaults;
-        std::string name = access(defaults).name();
+        std::string name = access(defaults)->name();
         if (setting.value.kind != YamlNode::Kind::null) read_value(setting, rule, name);
-        access(config).choose(name);
+        access(config)->choose(name);
     };
-    field.print = [=](const Config& config) { return print_value(access(config).name()); };
-    fields.push_back(std::move(field));
-}
-
-// The keys of all parts of a kind.
-template <class Access>
-void add_parts(std::vector<Field>& fields, const std::string& section, Access access) {
+    choice.print = [=](const Config& config) { return print_value(access(config)->name()); };
+    fields.push_back(std::move(choice));
+    add_section(fields, section, access, std::move(common));
     for (const PartInfo* part : parts_of(section)) {
-        for (const Key& key : part->keys) {
-            Field field;
-            field.key = section + "." + key.name;
-            field.section = section;
-            field.part = part->name;
-            field.details = key;
-            field.set = [access, set = key.set](Config& config, const Setting& setting) {
-                set(access(config).options(), setting);
-            };
-            field.print = [access, print = key.print](const Config& config) { return print(access(config).options()); };
-            fields.push_back(std::move(field));
-        }
+        const std::size_t first = fields.size();
+        const auto options = [access](auto& config) { return access(config)->options(); };
+        add_section(fields, section, options, part->keys);
+        for (std::size_t i = first; i < fields.size(); ++i) fields[i].part = part->name;
     }
 }
 
 std::vector<Field> make_fields() {
     std::vector<Field> fields;
     add_section(
-        fields, "", [](auto& c) -> auto& { return c; },
+        fields, "", [](auto& c) { return &c; },
         {key("exp_name", &Config::exp_name, folder_name(), "Name of the run; its folder is output_dir/exp_name."),
          key("output_dir", &Config::output_dir, path(), "Where the folders of runs are made."),
          key("seed", &Config::seed, at_least(0), "Seed of initial weights, shuffling and dropout."),
@@ -125,7 +113,7 @@ std::vector<Field> make_fields() {
 
     using T = TrainerConfig;
     add_section(
-        fields, "trainer", [](auto& c) -> auto& { return c.trainer; },
+        fields, "trainer", [](auto& c) { return &c.trainer; },
         {key("precision", &T::precision, precision(), "Number formats of the run; any spelling under Precision names.",
              {"policy.precision", "mixed_precision"}),
          key("amp_level", &T::amp_level, amp_level(),
@@ -175,7 +163,7 @@ std::vector<Field> make_fields() {
              "CPU threads; 0 for OMP_NUM_THREADS, or one per core that the process may use.")});
 
     using S = ScalerConfig;
-    add_section(fields, "scaler", [](auto& c) -> auto& { return c.scaler; },
+    add_section(fields, "scaler", [](auto& c) { return &c.scaler; },
                 {key("enabled", &S::enabled, any(), "Scale the loss under 16-mixed; other precisions never do."),
                  key("dynamic", &S::dynamic, any(), "Move the scale with overflows; false keeps init_scale."),
                  key("init_scale", &S::init_scale, above(0), "Scale at the start.", {"grad_scaler_init"}),
@@ -191,53 +179,33 @@ std::vector<Field> make_fields() {
                  key("consecutive_hysteresis", &S::consecutive_hysteresis, any(),
                      "A clean step refills the hysteresis, not growth alone.")});
 
-    const auto task = [](auto& c) -> auto& {
-        return c.task;
-    };
-    add_choice(fields, "task", task, "What is trained: how its loss is computed and what it is judged by.");
-    add_parts(fields, "task", task);
-    const auto model = [](auto& c) -> auto& {
-        return c.model;
-    };
-    add_choice(fields, "model", model, "Which network.");
-    add_parts(fields, "model", model);
+    add_part_section(
+        fields, "task", [](auto& c) { return &c.task; },
+        "What is trained: how its loss is computed and what it is judged by.");
+    add_part_section(
+        fields, "model", [](auto& c) { return &c.model; }, "Which network.");
 
     using D = DataConfig;
-    const auto data = [](auto& c) -> auto& {
-        return c.data;
-    };
-    add_choice(fields, "data", data, "Which data set.");
-    add_section(
-        fields, "data", data,
+    add_part_section(
+        fields, "data", [](auto& c) { return &c.data; }, "Which data set.",
         {key("batch_size", &D::batch_size, within(1, 1 << 24), "Samples to a batch."),
          key("shuffle", &D::shuffle, any(), "A new order each epoch, from the seed."),
          key("drop_last", &D::drop_last, any(), "Leave out a last batch that is not full."),
          key("num_workers", &D::num_workers, within(0, 256), "Threads that prepare batches ahead; 0 for none.")});
-    add_parts(fields, "data", data);
 
     using O = OptimizerConfig;
-    const auto optimizer = [](auto& c) -> auto& {
-        return c.optimizer;
-    };
-    add_choice(fields, "optimizer", optimizer, "Which optimizer.");
-    add_section(
-        fields, "optimizer", optimizer,
+    add_part_section(
+        fields, "optimizer", [](auto& c) { return &c.optimizer; }, "Which optimizer.",
         {key("lr", &O::lr, at_least(0), "Learning rate; the peak of a schedule.",
              {"learning_rate", "optimizer.learning_rate"}),
          key("weight_decay", &O::weight_decay, at_least(0), "L2 penalty; decoupled from the gradient in adamw.")});
-    add_parts(fields, "optimizer", optimizer);
 
     using L = SchedulerConfig;
-    const auto scheduler = [](auto& c) -> auto& {
-        return c.scheduler;
-    };
-    add_choice(fields, "scheduler", scheduler, "Learning rate over the steps.");
-    add_section(fields, "scheduler", scheduler,
-                {key("warmup_steps", &L::warmup_steps, at_least(0), "Steps of linear rise before the schedule.")});
-    add_parts(fields, "scheduler", scheduler);
+    add_part_section(fields, "scheduler", [](auto& c) { return &c.scheduler; }, "Learning rate over the steps.",
+                     {key("warmup_steps", &L::warmup_steps, at_least(0), "Steps of linear rise before the schedule.")});
 
     using W = MonitorConfig;
-    add_section(fields, "monitor", [](auto& c) -> auto& { return c.monitor; },
+    add_section(fields, "monitor", [](auto& c) { return &c.monitor; },
                 {key("enabled", &W::enabled, any(), "Watch the run and raise alerts; false leaves out all of it."),
                  key("gradients_every_n_steps", &W::gradients_every_n_steps, at_least(0),
                      "Steps between looks at the gradient norm of each module; 0 for none."),
@@ -253,7 +221,7 @@ std::vector<Field> make_fields() {
                  key("grad_norm_high", &W::grad_norm_high, above(0), "A gradient norm above this raises an alert.")});
 
     using B = StabilityConfig;
-    add_section(fields, "stability", [](auto& c) -> auto& { return c.stability; },
+    add_section(fields, "stability", [](auto& c) { return &c.stability; },
                 {key("z_score", &B::z_score, above(0),
                      "A loss or gradient norm so many standard deviations above its last values is a spike."),
                  key("window", &B::window, within(2, 10000), "How many last values that are."),
@@ -266,7 +234,7 @@ std::vector<Field> make_fields() {
 
     using E = EarlyStoppingConfig;
     add_section(
-        fields, "early_stopping", [](auto& c) -> auto& { return c.early_stopping; },
+        fields, "early_stopping", [](auto& c) { return &c.early_stopping; },
         {key("monitor", &E::monitor, any(),
              "Metric of the validations that must get better, such as val_loss; empty never stops a run "
              "early."),
@@ -277,7 +245,7 @@ std::vector<Field> make_fields() {
 
     using K = CheckpointConfig;
     add_section(
-        fields, "checkpoint", [](auto& c) -> auto& { return c.checkpoint; },
+        fields, "checkpoint", [](auto& c) { return &c.checkpoint; },
         {key("monitor", &K::monitor, any(),
              "Metric of the validations whose best checkpoints are kept, such as val_accuracy; empty keeps "
              "none."),
@@ -289,7 +257,7 @@ std::vector<Field> make_fields() {
              "Keep the newest ones too when the run has finished; false keeps only the best.")});
 
     using G = LoggerConfig;
-    add_section(fields, "logger", [](auto& c) -> auto& { return c.logger; },
+    add_section(fields, "logger", [](auto& c) { return &c.logger; },
                 {key("tensorboard", &G::tensorboard, any(), "Write TensorBoard event files beside metrics.jsonl."),
                  key("wandb.enabled", &G::wandb, any(),
                      "Write wandb.jsonl beside metrics.jsonl, which scripts/wandb_upload.py uploads to Weights & "
@@ -326,11 +294,15 @@ const std::vector<std::string>& config_sections() {
     return table().sections;
 }
 
-const Part* part_in(const Config& config, const std::string& section) {
-    for (const Part* part : std::initializer_list<const Part*>{&config.task, &config.model, &config.data,
-                                                               &config.optimizer, &config.scheduler})
+Part* part_in(Config& config, const std::string& section) {
+    for (Part* part :
+         std::initializer_list<Part*>{&config.task, &config.model, &config.data, &config.optimizer, &config.scheduler})
         if (part->kind() == section) return part;
     return nullptr;
+}
+
+const Part* part_in(const Config& config, const std::string& section) {
+    return part_in(const_cast<Config&>(config), section);
 }
 
 bool Field::applies(const Config& config) const {

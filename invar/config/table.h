@@ -29,6 +29,7 @@ struct Field {
 const std::vector<Field>& config_fields();
 const std::vector<std::string>& config_sections();
 // The part that a section chooses; nullptr for the others.
+Part* part_in(Config& config, const std::string& section);
 const Part* part_in(const Config& config, const std::string& section);
 
 }  // namespace invar

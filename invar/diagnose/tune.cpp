@@ -9,6 +9,7 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/diagnose/instruments.h"
 
 namespace invar {
@@ -67,8 +68,8 @@ Search::Search(Setup& setup, const TuneOptions& options) : setup_(setup), o_(opt
         rng.offset += kCountersAGroup;
         const Replayed full =
             replay(*setup.model, *setup.optimizer, starts_.back(), {kFullPrecision, 1.0, false, o_.loss, nullptr});
-        check(full.finite, "FP32 itself gives NaN or Inf on this data (loss {:g}); `invar diagnose` tells where",
-              full.loss);
+        check(full.finite, "FP32 itself gives NaN or Inf on this data (loss {:g}); `{} diagnose` tells where",
+              full.loss, program_name());
         full_.push_back(gradients());
     }
     find_units();

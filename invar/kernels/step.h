@@ -31,16 +31,18 @@ struct ClipSpec {
 
 // The learning rate over the steps that were taken; a skipped step does not advance it.
 struct ScheduleSpec {
-    enum class Kind : std::uint8_t { constant, step, cosine, one_cycle };
+    enum class Kind : std::uint8_t { constant, step, cosine, one_cycle, curve };
     Kind kind = Kind::constant;
-    std::int64_t warmup_steps = 0;  // linear from 1/(warmup+1) of the rate
-    std::int64_t total_steps = 0;   // cosine and one_cycle: where they end
-    std::int64_t step_size = 1;     // step: every so many steps ...
-    double gamma = 0.1;             // ... times gamma
-    double final_factor = 0.0;      // cosine: where it ends, as a share of the rate
-    double start_div = 25.0;        // one_cycle: starts at rate / start_div ...
-    double final_div = 1e4;         // ... and ends at that start / final_div
-    double rise = 0.3;              // one_cycle: share of steps spent rising
+    std::int64_t warmup_steps = 0;    // linear from 1/(warmup+1) of the rate
+    std::int64_t total_steps = 0;     // cosine and one_cycle: where they end
+    std::int64_t step_size = 1;       // step: every so many steps ...
+    double gamma = 0.1;               // ... times gamma
+    double final_factor = 0.0;        // cosine: where it ends, as a share of the rate
+    double start_div = 25.0;          // one_cycle: starts at rate / start_div ...
+    double final_div = 1e4;           // ... and ends at that start / final_div
+    double rise = 0.3;                // one_cycle: share of steps spent rising
+    const double* factors = nullptr;  // curve: from the first step after the rise to the last, evenly spread ...
+    std::int64_t points = 0;          // ... so many, where the optimizer's state is
     bool operator==(const ScheduleSpec&) const = default;
 
     // The factor on the base learning rate for the step after `taken` steps.
@@ -55,6 +57,8 @@ struct ScheduleSpec {
                 return std::pow(gamma, double(t / (step_size > 0 ? step_size : 1)));
             case Kind::cosine:
                 return anneal(1.0, final_factor, share(t, total));
+            case Kind::curve:
+                return on_curve(t, total);
             case Kind::one_cycle:
                 break;
         }
@@ -68,6 +72,15 @@ struct ScheduleSpec {
   private:
     static INVAR_HD double share(std::int64_t t, std::int64_t total) {
         return t < total ? double(t) / double(total) : 1.0;
+    }
+    INVAR_HD double on_curve(std::int64_t t, std::int64_t total) const {
+        if (points <= 0) return 1.0;
+        const double last = double(points - 1);
+        const double at =
+            t < total - 1 ? double(t) * last / double(total - 1) : last;  // whole where there is one a step
+        const std::int64_t left = std::int64_t(at), right = left < points - 1 ? left + 1 : left;
+        const double near = at - double(left);
+        return near == 0.0 ? factors[left] : factors[left] + near * (factors[right] - factors[left]);
     }
     static INVAR_HD double anneal(double from, double to, double share) {
         return to + (from - to) * 0.5 * (1.0 + std::cos(3.14159265358979323846 * share));

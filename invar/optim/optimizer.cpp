@@ -57,7 +57,9 @@ void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end
     const View loss_view = loss ? loss.view() : View{};
     device.grad_stats(store_->gradients().view(), device_state(), loss_view);
     // Here those who train together will agree on what they found: sums of squares and counts add up.
-    device.plan(device_state(), scale, clip, schedule_);
+    ScheduleSpec schedule = schedule_;
+    if (device_curve_) schedule.factors = device_curve_.data<double>();
+    device.plan(device_state(), scale, clip, schedule);
     device.optimizer_step(store_->flat(), store_->segments_to_step(), groups_, device_state());
     end.state = device_state();
     end.scale = scale;
@@ -70,7 +72,7 @@ void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end
     HostSide* const recorded = HostSide::current();
     if (recorded == nullptr) return;
     recorded->depends_on([this] { return groups_; });
-    recorded->depends_on([this] { return schedule_; });
+    recorded->depends_on([this] { return std::pair(schedule_, curve_); });
     recorded->depends_on([this] { return std::pair(store_->flat().weights, store_->flat().shadow); });
     recorded->depends_on([this] { return store_->cuts(); });
     recorded->depends_on([this] {
@@ -91,6 +93,18 @@ std::vector<ParameterGroup> Optimizer::parameter_groups() const {
     for (std::size_t i = 0; i < store_->parameters().size(); ++i)
         groups[std::size_t(store_->places()[i].group)].parameters.push_back(store_->parameters()[i]);
     return groups;
+}
+
+void Optimizer::set_schedule(const ScheduleSpec& schedule, std::vector<double> curve) {
+    schedule_ = schedule;
+    curve_ = std::move(curve);
+    schedule_.factors = curve_.empty() ? nullptr : curve_.data();
+    schedule_.points = std::int64_t(curve_.size());
+    device_curve_ = {};
+    if (curve_.empty()) return;
+    const PurposeScope purpose(Purpose::optimizer);
+    device_curve_ = Tensor::empty({schedule_.points}, Dtype::f64, state_.device());
+    kernels().upload(device_curve_.raw(), curve_.data(), device_curve_.bytes());
 }
 
 double Optimizer::learning_rate() const {

@@ -27,8 +27,10 @@ class Optimizer {
     // finite. GradScaler calls this, and says what else the step ends with.
     void step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end = {}, const Tensor& loss = {});
 
-    void set_schedule(const ScheduleSpec& schedule) { schedule_ = schedule; }
+    // `curve`: the factors, where the schedule goes by a curve of its own.
+    void set_schedule(const ScheduleSpec& schedule, std::vector<double> curve = {});
     const ScheduleSpec& schedule() const { return schedule_; }
+    const std::vector<double>& curve() const { return curve_; }
     // The rate of the first group for the next step, as far as the host knows.
     double learning_rate() const;
     std::vector<OptimizerSpec>& groups() { return groups_; }
@@ -60,7 +62,9 @@ class Optimizer {
     std::vector<OptimizerSpec> groups_;
     std::unique_ptr<ParameterStore> store_;
     ScheduleSpec schedule_;
-    Tensor state_;  // a StepState
+    std::vector<double> curve_;  // that schedule_ points into
+    Tensor device_curve_;        // the same where the kernels are
+    Tensor state_;               // a StepState
 };
 
 // Measured on the store's gradients; the explicit calls that people write from memory. Returns the norm before

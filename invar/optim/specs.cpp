@@ -1,5 +1,10 @@
 #include "invar/optim/specs.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "invar/core/error.h"
+
 namespace invar {
 
 OptimizerSpec optimizer_spec(const OptimizerConfig& config) {
@@ -10,12 +15,28 @@ OptimizerSpec optimizer_spec(const OptimizerConfig& config) {
     return spec;
 }
 
-ScheduleSpec schedule_spec(const SchedulerConfig& config, double lr, std::int64_t total_steps) {
-    ScheduleSpec spec;
-    spec.warmup_steps = config.warmup_steps;
-    spec.total_steps = total_steps;
-    std::any_cast<const SchedulerMaker&>(config.info().make)(config.options(), lr, spec);
-    return spec;
+Schedule make_schedule(const SchedulerConfig& config, double lr, std::int64_t total_steps) {
+    Schedule schedule;
+    schedule.spec.warmup_steps = config.warmup_steps;
+    schedule.spec.total_steps = total_steps;
+    std::any_cast<const SchedulerMaker&>(config.info().make)(config.options(), lr, schedule);
+    return schedule;
+}
+
+std::vector<double> sampled(const Curve& curve, const ScheduleSpec& spec) {
+    constexpr std::int64_t kMostPoints = std::int64_t(1) << 20;  // longer runs have steps between two of them
+    const std::int64_t steps = std::max<std::int64_t>(spec.total_steps - spec.warmup_steps, 1);
+    const std::int64_t points = std::min(steps, kMostPoints);
+    std::vector<double> factors(std::size_t(points), 0.0);
+    for (std::int64_t i = 0; i < points; ++i) {
+        const std::int64_t step = points > 1 ? std::int64_t(double(i) * double(steps - 1) / double(points - 1)) : 0;
+        const double factor = curve(step, steps);
+        check<UsageError>(std::isfinite(factor) && factor >= 0,
+                          "the schedule's factor on the rate is {} at step {} of {}; it must be 0 or more", factor,
+                          step, steps);
+        factors[std::size_t(i)] = factor;
+    }
+    return factors;
 }
 
 }  // namespace invar

@@ -10,10 +10,16 @@
 
 namespace invar {
 
+// What a schedule is: the kernels' struct, and the factors where it goes by a curve of its own.
+struct Schedule {
+    ScheduleSpec spec;
+    std::vector<double> curve{};
+};
+
 // Fills in what the options say; rate and decay are there already.
 using OptimizerMaker = std::function<void(const void* options, OptimizerSpec& spec)>;
 // `spec` has the steps of the run and of the rise before it; `lr` is the rate that factors are of.
-using SchedulerMaker = std::function<void(const void* options, double lr, ScheduleSpec& spec)>;
+using SchedulerMaker = std::function<void(const void* options, double lr, Schedule& schedule)>;
 
 template <class Options>
 struct RegisterOptimizer {
@@ -26,19 +32,40 @@ struct RegisterOptimizer {
     }
 };
 
+// The factor on the rate at a step, counted from 0 at the end of the rise, out of so many.
+using Curve = std::function<double(std::int64_t step, std::int64_t steps)>;
+// Made into factors, one a step. A UsageError where one of them is negative or not finite.
+std::vector<double> sampled(const Curve& curve, const ScheduleSpec& spec);
+
 template <class Options>
 struct RegisterScheduler {
     template <class Make>  // void(const Options&, double lr, ScheduleSpec&)
     RegisterScheduler(std::string name, std::string about, Make make, std::vector<Key> keys = {}) noexcept {
         register_part<Options>("scheduler", std::move(name), std::move(about), std::move(keys),
-                               SchedulerMaker([make](const void* options, double lr, ScheduleSpec& spec) {
-                                   make(*static_cast<const Options*>(options), lr, spec);
+                               SchedulerMaker([make](const void* options, double lr, Schedule& schedule) {
+                                   make(*static_cast<const Options*>(options), lr, schedule.spec);
                                }));
     }
 };
 
+// A schedule by a curve that anyone draws.
+template <class Options>
+struct RegisterCurve {
+    template <class Factor>  // double(const Options&, std::int64_t step, std::int64_t steps)
+    RegisterCurve(std::string name, std::string about, Factor factor, std::vector<Key> keys = {}) noexcept {
+        register_part<Options>(
+            "scheduler", std::move(name), std::move(about), std::move(keys),
+            SchedulerMaker([factor](const void* options, double, Schedule& schedule) {
+                const Options& typed = *static_cast<const Options*>(options);
+                schedule.spec.kind = ScheduleSpec::Kind::curve;
+                schedule.curve = sampled(
+                    [&](std::int64_t step, std::int64_t steps) { return factor(typed, step, steps); }, schedule.spec);
+            }));
+    }
+};
+
 OptimizerSpec optimizer_spec(const OptimizerConfig& config);
-ScheduleSpec schedule_spec(const SchedulerConfig& config, double lr, std::int64_t total_steps);
+Schedule make_schedule(const SchedulerConfig& config, double lr, std::int64_t total_steps);
 
 struct SgdOptions {
     double momentum = 0.0;

@@ -27,7 +27,10 @@ Classification::Classification(TaskParts parts, ClassificationOptions options)
     : parts_(std::move(parts)), options_(options) {}
 
 Tensor Classification::loss(Module& model, const Batch& batch) const {
-    const Tensor mean = cross_entropy_loss(model, batch);
+    return weighted(cross_entropy_loss(model, batch));
+}
+
+Tensor Classification::weighted(const Tensor& mean) const {
     return options_.loss_weight == 1.0 ? mean : mean * options_.loss_weight;
 }
 

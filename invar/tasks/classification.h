@@ -25,6 +25,9 @@ class Classification : public Task {
     std::vector<Metric> metrics() const override;
     std::vector<double> measure(Module& model, const Batch& batch) const override;
 
+  protected:
+    Tensor weighted(const Tensor& mean) const;  // times options.loss_weight
+
   private:
     TaskParts parts_;
     ClassificationOptions options_;

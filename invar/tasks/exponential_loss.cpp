@@ -10,20 +10,15 @@ namespace {
 
 class ExponentialLoss : public Classification {
   public:
-    ExponentialLoss(const ClassificationOptions& options, const TaskParts& parts)
-        : Classification(parts, options), weight_(options.loss_weight) {}
+    ExponentialLoss(const ClassificationOptions& options, const TaskParts& parts) : Classification(parts, options) {}
 
     std::string name() const override { return "exponential_loss"; }
     // The mean over samples of the sum over classes of exp(logit - logit of the label).
     Tensor loss(Module& model, const Batch& batch) const override {
         const Tensor logits = model(batch["x"]);
         const Tensor margins = logits - ops::gather(logits, -1, ops::unsqueeze(batch["y"], -1));
-        const Tensor mean = ops::mean(ops::sum(ops::exp(margins), {-1}));
-        return weight_ == 1.0 ? mean : mean * weight_;
+        return weighted(ops::mean(ops::sum(ops::exp(margins), {-1})));
     }
-
-  private:
-    double weight_;
 };
 
 const RegisterTask<ClassificationOptions> kExponentialLoss{

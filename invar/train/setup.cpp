@@ -134,7 +134,8 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     for (const std::int64_t step : plan.changes())
         if (step > 0 && step < total_steps && plan.at(step) != plan.at(step - 1))
             changes.push_back({step, plan.at(step)});
-    optimizer->set_schedule(schedule_spec(config.scheduler, config.optimizer.lr, total_steps));
+    Schedule schedule = make_schedule(config.scheduler, config.optimizer.lr, total_steps);
+    optimizer->set_schedule(schedule.spec, std::move(schedule.curve));
 }
 
 void Setup::set_precision(const Precision& wanted) {
@@ -145,7 +146,7 @@ void Setup::set_precision(const Precision& wanted) {
         optimizer->store().set_shadow(options.shadow);
     } else {  // from weights of 16 bits alone to FP32 ones: they move to a new store
         auto moved = std::make_unique<Optimizer>(optimizer->parameter_groups(), options);
-        moved->set_schedule(optimizer->schedule());
+        moved->set_schedule(optimizer->schedule(), optimizer->curve());
         moved->set_state(optimizer->state());
         moved->load_state_dict(optimizer->state_dict());
         optimizer = std::move(moved);
@@ -165,7 +166,6 @@ std::vector<Batch> Setup::next_group() {
 
 void Setup::override_precision(const PrecisionOverrides& wanted) {
     invar::override_precision(*model, wanted);
-    ++overrides_changed;
 }
 
 }  // namespace invar

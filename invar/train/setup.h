@@ -49,7 +49,6 @@ struct Setup {
         Precision precision;
     };
     std::vector<Change> changes;  // that trainer.precision_schedule makes after the first step
-    int overrides_changed = 0;    // times, since it was made
     std::int64_t accumulate = 1;
     std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
     std::int64_t total_steps = 0;

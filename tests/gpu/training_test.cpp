@@ -80,6 +80,22 @@ TEST_F(Gpu, OptimizersStepAsOnTheCpu) {
             }
 }
 
+TEST_F(Gpu, ACurveOfAnyoneMovesTheRateAsOnTheCpu) {
+    const ScheduleSpec schedule{.kind = ScheduleSpec::Kind::curve, .warmup_steps = 1, .total_steps = 5};
+    const std::vector<double> curve = {1.0, 0.125, 0.75, 0.0};
+    Weights here, there;
+    there.to(Device::cuda());
+    Optimizer cpu(here, spec_of(OptimizerSpec::Kind::sgd)), gpu(there, spec_of(OptimizerSpec::Kind::sgd));
+    cpu.set_schedule(schedule, curve), gpu.set_schedule(schedule, curve);
+    for (int step = 0; step < 7; ++step) {
+        const std::vector<double> gradient = random_values(kCount, -1, 1, 100 + std::uint64_t(step));
+        set_gradient(cpu, gradient), set_gradient(gpu, gradient);
+        cpu.step(), gpu.step();
+        EXPECT_EQ(gpu.state().lr_factor, cpu.state().lr_factor) << step;
+        EXPECT_EQ(gpu.state().lr_factor, step == 0 ? 0.5 : curve[std::size_t(std::min(step - 1, 3))]) << step;
+    }
+}
+
 // More parameters than one launch takes entries for, some of them now and then without a gradient.
 struct ManyWeights : Module {
     ManyWeights() {

@@ -1,15 +1,17 @@
 #include <gtest/gtest.h>
 
+#include "invar/optim/specs.h"
+#include "tests/core/expect_error.h"
 #include "tests/optim/fixture.h"
 
 namespace invar {
 namespace {
 
 // The learning rates that a run really uses, step by step; every third step of a rough run overflows.
-std::vector<double> rates(const ScheduleSpec& schedule, int steps, bool rough = false) {
+std::vector<double> rates(const Schedule& schedule, int steps, bool rough) {
     Weights model;
     Optimizer optimizer(model, sgd_spec(0.1));
-    optimizer.set_schedule(schedule);
+    optimizer.set_schedule(schedule.spec, schedule.curve);
     std::vector<double> seen;
     for (int tried = 0; int(seen.size()) < steps; ++tried) {
         const double told = optimizer.learning_rate();
@@ -28,9 +30,10 @@ std::vector<double> rates(const ScheduleSpec& schedule, int steps, bool rough = 
     return seen;
 }
 
-void expect_rates(const ScheduleSpec& schedule, const std::vector<double>& expected) {
+void expect_rates(const ScheduleSpec& spec, const std::vector<double>& expected,
+                  const std::vector<double>& curve = {}) {
     for (const bool rough : {false, true}) {
-        const std::vector<double> ours = rates(schedule, int(expected.size()), rough);
+        const std::vector<double> ours = rates({spec, curve}, int(expected.size()), rough);
         for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_NEAR(ours[i], expected[i], 1e-8) << "step " << i;
     }
 }
@@ -95,6 +98,47 @@ TEST(Schedule, IsFiniteWhateverItsNumbers) {
                             taken);
                     EXPECT_TRUE(factor >= 0 && factor <= 1) << factor;
                 }
+}
+
+struct RestartsOptions {
+    std::int64_t cycles = 2;
+};
+
+const RegisterCurve<RestartsOptions> kRestarts{
+    "restarts",
+    "Down along half a cosine, several times.",
+    [](const RestartsOptions& options, std::int64_t step, std::int64_t steps) {
+        const double at = double(step) * double(options.cycles) / double(steps);
+        return 0.5 * (1.0 + std::cos(3.14159265358979 * (at - std::floor(at))));
+    },
+    {key("cycles", &RestartsOptions::cycles, at_least(1), "How many times.")}};
+
+TEST(Schedule, AnyonesCurveIsFollowedStepByStep) {
+    SchedulerConfig config;
+    config.choose("restarts", RestartsOptions{.cycles = 2});
+    config.warmup_steps = 2;
+    const Schedule schedule = make_schedule(config, 0.1, 10);
+    const double late = 0.0853553391, low = 0.0146446609;
+    expect_rates(schedule.spec, {0.1 / 3, 0.2 / 3, 0.1, late, 0.05, low, 0.1, late, 0.05, low, low}, schedule.curve);
+}
+
+TEST(Schedule, ACurveOfALongRunHasStepsBetweenItsPoints) {
+    const std::int64_t steps = (std::int64_t(1) << 21) + 17;
+    ScheduleSpec spec{.kind = ScheduleSpec::Kind::curve, .total_steps = steps};
+    const std::vector<double> factors =
+        sampled([](std::int64_t step, std::int64_t all) { return 1.0 - double(step) / double(all); }, spec);
+    spec.factors = factors.data();
+    spec.points = std::int64_t(factors.size());
+    EXPECT_EQ(spec.points, std::int64_t(1) << 20);
+    for (const std::int64_t step : {std::int64_t(0), std::int64_t(1), std::int64_t(1000001), steps - 1})
+        EXPECT_NEAR(spec.factor(step), 1.0 - double(step) / double(steps), 2.0 / double(spec.points)) << step;
+}
+
+TEST(Schedule, ACurveThatIsNoFactorIsRefused) {
+    const auto falls = [](std::int64_t step, std::int64_t) { return 1.0 - double(step); };
+    EXPECT_ERROR(sampled(falls, {.warmup_steps = 2, .total_steps = 9}), UsageError,
+                 "is -1 at step 2 of 7; it must be 0 or more");
+    EXPECT_THROW(sampled([](std::int64_t, std::int64_t) { return double(kInf); }, {}), UsageError);
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ TEST(WandbFile, HoldsProjectNameConfigurationAndTheScalarsOfEachStep) {
     int losses = 0, validations = 0;
     const std::vector<nlohmann::json> metrics = lines_with(run, "loss");
     for (const nlohmann::json& line : std::span(lines).subspan(1)) {
-        if (line.contains("train/loss"))
+        if (line.contains("train/loss")) {
             EXPECT_EQ(line.at("train/loss").get<float>(), metrics.at(std::size_t(losses++)).at("loss").get<float>());
+        }
         validations += line.contains("val/accuracy");
     }
     EXPECT_EQ(losses, 20);
