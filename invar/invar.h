@@ -41,6 +41,7 @@
 #include "invar/tasks/classification.h"
 #include "invar/tasks/registry.h"
 #include "invar/tasks/regression.h"
+#include "invar/text/tokenizer.h"
 #include "invar/train/bench.h"
 #include "invar/train/best_checkpoints.h"
 #include "invar/train/early_stopping.h"
