@@ -166,8 +166,10 @@ bool SplitStep::split(std::string_view text, std::size_t cut, std::vector<Range>
 
     // What ends at the cut or before it stays, provided that nothing reaches over it.
     bool between = settled;
+    const auto over_cut = [&](const Range& range) { return range.begin < cut && range.end > cut; };
+    for (const Part& part : parts) between = between && (before_each_character || !over_cut(part.range));
     for (Range& piece : pieces) {
-        if (piece.begin >= cut || piece.end <= cut) continue;
+        if (!over_cut(piece)) continue;
         between = between && before_each_character;
         piece.end = cut;
     }

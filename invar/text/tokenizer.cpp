@@ -11,6 +11,18 @@ namespace invar {
 
 namespace {
 
+// Without the beginning of a character at the end, which what follows would finish.
+std::string_view whole_characters(std::string_view text) {
+    for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+        const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+        if (byte < 0x80) return text;
+        if (byte >= 0xc0)
+            return first_character(text.substr(text.size() - back)).bytes == 0 ? text.substr(0, text.size() - back)
+                                                                               : text;
+    }
+    return text;
+}
+
 // A text on its way to tokens. With a cut, only what stands before it is encoded.
 class Encoding {
   public:
@@ -33,12 +45,14 @@ class Encoding {
         const bool open = cut != Segment::kNoCut;
         if (open && (added.looks_back() || text.size() < cut + added.reach())) return false;
         // Behind this, a token may begin whose end is not in sight.
-        const std::size_t known = open ? text.size() - added.reach() : text.size();
+        const std::size_t known =
+            open ? whole_characters(text.substr(0, text.size() - added.reach())).size() : text.size();
+        if (open && known <= cut) return false;
         bool sure = true;
         added.split(text, [&](std::size_t begin, std::size_t end, std::optional<TokenId> id) {
             if (begin >= cut) return false;
             if (id) {
-                sure = end <= cut;
+                sure = end < cut;  // right behind it the text begins anew, which the next part could not know
                 out_.push_back(*id);
             } else {
                 const bool reaches_over = end > cut;
@@ -102,18 +116,6 @@ bool keeps_bytes(const TokenizerParts& parts) {
     return parts.bpe.options().byte_level || parts.bpe.options().byte_fallback;
 }
 
-// Without the beginning of a character at the end, which what follows would finish.
-std::string_view whole_characters(std::string_view text) {
-    for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
-        const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-        if (byte < 0x80) return text;
-        if (byte >= 0xc0)
-            return first_character(text.substr(text.size() - back)).bytes == 0 ? text.substr(0, text.size() - back)
-                                                                               : text;
-    }
-    return text;
-}
-
 constexpr std::string_view kEndNames[] = {kEndOfText, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"};
 
 }  // namespace
@@ -125,6 +127,7 @@ std::optional<std::vector<TokenId>> Tokenizer::encode_part(std::string_view text
     std::string together;
     std::size_t cut = Segment::kNoCut;
     if (!next.empty()) {
+        if ((static_cast<unsigned char>(next.front()) & 0xc0) == 0x80) return std::nullopt;  // inside a character
         together.append(text).append(whole_characters(next));
         cut = text.size();
         text = together;
