@@ -13,6 +13,7 @@
 #include "invar/core/memory.h"
 #include "invar/core/rng.h"
 #include "invar/core/view.h"
+#include "invar/kernels/attention.h"
 #include "invar/kernels/specs.h"
 #include "invar/kernels/step.h"
 

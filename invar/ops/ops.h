@@ -1,6 +1,7 @@
 // Every operation, in one include.
 #pragma once
 
+#include "invar/ops/attention.h"
 #include "invar/ops/cast.h"
 #include "invar/ops/checkpoint.h"
 #include "invar/ops/conv.h"
@@ -8,6 +9,7 @@
 #include "invar/ops/dropout.h"
 #include "invar/ops/index.h"
 #include "invar/ops/indexing.h"
+#include "invar/ops/linear_cross_entropy.h"
 #include "invar/ops/losses.h"
 #include "invar/ops/matmul.h"
 #include "invar/ops/norm.h"

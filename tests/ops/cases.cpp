@@ -286,6 +286,61 @@ void add_norms(std::vector<OpCase>& all) {
     }
 }
 
+void add_attention(std::vector<OpCase>& all) {
+    // 2 samples, 4 heads in 2 groups of 2, width 3, a sum over keys of products of sums over the width.
+    const auto add = [&](const char* name, AttentionOptions (*options)(), std::int64_t heads, std::int64_t kv_heads,
+                         std::int64_t queries, std::int64_t keys) {
+        all.push_back({name,
+                       [options](const Tensors& in) { return attention(in[0], in[1], in[2], options()); },
+                       {{{2, heads, queries, 3}}, {{2, kv_heads, keys, 3}}, {{2, kv_heads, keys, 5}}},
+                       3,
+                       8});
+    };
+    const auto plain = [] { return AttentionOptions{}; };
+    const auto causal = [] { return AttentionOptions{.causal = true}; };
+    add("attention/cross", plain, 2, 2, 3, 5);
+    add("attention/causal", causal, 2, 2, 5, 5);
+    add("attention/grouped", causal, 4, 2, 4, 4);
+    add("attention/one", plain, 1, 1, 1, 1);
+    add(
+        "attention/scale", [] { return AttentionOptions{.scale = 1.5}; }, 2, 1, 3, 4);
+    add(
+        "attention/key_mask",
+        [] {
+            const Tensor ids = indices({1, 1, 0, 1, 1, 0, 0, 0}, {2, 4});
+            return AttentionOptions{.causal = true, .key_mask = cast(ids, Dtype::boolean)};
+        },
+        2, 1, 4, 4);
+    add(
+        "attention/documents",
+        [] {
+            return AttentionOptions{.causal = true, .documents = indices({0, 0, 1, 1, 5, 5, 5, 2}, {2, 4})};
+        },
+        2, 2, 4, 4);
+    add(
+        "attention/bias",
+        [] {
+            const Tensor bias = Tensor::from(random_values(2 * 3 * 4, -1, 1, 7), {2, 3, 4});
+            return AttentionOptions{.bias = to(bias, case_device())};
+        },
+        2, 1, 3, 4);
+    all.push_back({"attention/wide",  // as wide and long as kernels of 16 bits want it
+                   [](const Tensors& in) { return attention(in[0], in[1], in[2], {.causal = true}); },
+                   {{{1, 1, 8, 8}}, {{1, 1, 8, 8}}, {{1, 1, 8, 8}}},
+                   3,
+                   8});
+    all.push_back({"self_attention/causal",
+                   [](const Tensors& in) { return self_attention(in[0], 2, 2, {.causal = true}); },
+                   {{{2, 4, 18}}},
+                   3,
+                   8});
+    all.push_back({"self_attention/grouped",
+                   [](const Tensors& in) { return self_attention(in[0], 4, 2, {.causal = true}); },
+                   {{{2, 3, 16}}},
+                   3,
+                   8});
+}
+
 void add_reductions(std::vector<OpCase>& all) {
     const auto one = [&](const char* name, Tensor (*run)(const Tensor&)) {
         all.push_back({name, [run](const Tensors& in) { return run(in[0]); }, {{{2, 3, 4}}}, 4, 2});
@@ -322,6 +377,15 @@ void add_reductions(std::vector<OpCase>& all) {
 }
 
 void add_losses(std::vector<OpCase>& all) {
+    for (const Reduction reduction : {Reduction::mean, Reduction::sum})
+        all.push_back({fmt::format("linear_cross_entropy/{}", reduction == Reduction::mean ? "mean" : "sum"),
+                       [reduction](const Tensors& in) {
+                           return linear_cross_entropy(in[0], in[1], indices({2, -100, 0, 4, 1, 1}, {2, 3}),
+                                                       {.reduction = reduction, .label_smoothing = 0.1});
+                       },
+                       {{{2, 3, 4}, -2, 2}, {{5, 4}}},
+                       3,
+                       8});
     const std::vector<std::int64_t> labels{2, -100, 0, 1};
     all.push_back({"cross_entropy/wide",
                    [](const Tensors& in) {
@@ -376,6 +440,7 @@ const std::vector<OpCase>& all_cases() {
         add_products(all);
         add_windows(all);
         add_norms(all);
+        add_attention(all);
         add_reductions(all);
         add_losses(all);
         return all;

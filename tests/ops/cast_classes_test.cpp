@@ -18,7 +18,8 @@ using namespace invar::ops;
 // Said a second time on purpose: a class that changes by accident changes the numerics of every model. Pointwise ops
 // have theirs in the table of cases.
 const std::map<CastClass, std::vector<std::string>> kClasses{
-    {CastClass::low, {"matmul", "linear", "conv2d", "conv_transpose2d"}},
+    {CastClass::low,
+     {"matmul", "linear", "conv2d", "conv_transpose2d", "attention", "self_attention", "linear_cross_entropy"}},
     {CastClass::fp32,
      {"softmax", "log_softmax", "layer_norm", "group_norm", "sum", "mean", "var", "upsample", "cross_entropy",
       "nll_loss"}},
@@ -65,7 +66,8 @@ TEST(CastClasses, DecideTheDtypeOfEveryResult) {
                 if (op_case.op() == "cast" || (cast == CastClass::refuse && policy.mode == CastPolicy::Mode::low))
                     continue;
                 // Class losses give FP32 whatever they get.
-                const bool wide = op_case.op() == "cross_entropy" || op_case.op() == "nll_loss";
+                const bool wide = op_case.op() == "cross_entropy" || op_case.op() == "nll_loss" ||
+                                  op_case.op() == "linear_cross_entropy";
                 const Prepared prepared = prepare_case(op_case, input);
                 const Autocast autocast(policy);
                 const Dtype expected = wide ? Dtype::f32 : expected_dtype(cast, input, policy);

@@ -83,6 +83,23 @@ __global__ __launch_bounds__(kThreads) void add_low(const T* x, float* y, const 
     }
 }
 
+// factor x, or that added to what was there; the factor is read where it is.
+template <bool kAdds>
+struct Scaled {
+    static constexpr int kIn = kAdds ? 2 : 1, kOut = 1;
+    using InBrief = void;
+    Dense factor;
+    explicit Scaled(const View& view) : factor(view) {}
+    template <class C>
+    __device__ void operator()(const C* in, C* out) const {
+        const C by = factor.get<C>(0);
+        if constexpr (kAdds)
+            out[0] = by * in[0] + in[1];
+        else
+            out[0] = by * in[0];
+    }
+};
+
 template <class T>
 void launch_add_low(const View& x, const View& y, cudaStream_t stream) {
     const std::int64_t n = x.numel();
@@ -125,6 +142,15 @@ void CudaKernels::where(const View& condition, const View& a, const View& b, con
     if (y.dtype == Dtype::i64 && y.numel() > 0)
         return launch_general<std::int64_t>(Where{}, {&condition, &a, &b, &y}, stream);
     run_pointwise(Where{}, {&condition, &a, &b, &y}, needs_double(y.dtype), stream);
+}
+
+void CudaKernels::scaled(const View& x, const View& factor, const View& y, bool accumulate) {
+    const Launch stream("scaled");
+    const bool wide = needs_double(y.dtype);
+    if (accumulate)
+        run_pointwise(Scaled<true>{factor}, {&x, &y, &y}, wide, stream);
+    else
+        run_pointwise(Scaled<false>{factor}, {&x, &y}, wide, stream);
 }
 
 void CudaKernels::add_into(const View& x, const View& y) {

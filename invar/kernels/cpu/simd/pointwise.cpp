@@ -131,6 +131,18 @@ void CpuKernels::where(const View& condition, const View& a, const View& b, cons
     y.dtype == Dtype::i64 ? select(std::int64_t{}) : with_compute_type(needs_double(y.dtype), select);
 }
 
+void CpuKernels::scaled(const View& x, const View& factor, const View& y, bool accumulate) {
+    with_compute_type(needs_double(y.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        C buffer;
+        const C by = *load(factor.data, factor.dtype, 1, 1, &buffer);
+        if (accumulate)
+            run_binary<C>(x, y, y, [by](C u, C v) { return by * u + v; });
+        else
+            run_binary<C>(x, x, y, [by](C u, C) { return by * u; });
+    });
+}
+
 void CpuKernels::add_into(const View& x, const View& y) {
     with_compute_type(needs_double(y.dtype), [&](auto zero) {
         using C = decltype(zero);

@@ -1,0 +1,80 @@
+// Attention as kernels see it: the sizes, and the one rule for which keys a query sees and what dropout takes from it,
+// compiled by every device. Its tensors are [batch, heads, length, width], with any strides but one between neighbours
+// of a head's width.
+#pragma once
+
+#include "invar/core/rng.h"
+#include "invar/core/view.h"
+
+namespace invar {
+
+struct AttentionSpec {
+    std::int64_t batch = 0, heads = 0, kv_heads = 0;  // of the queries' heads, so many in a row share a key's head
+    std::int64_t queries = 0, keys = 0;
+    std::int64_t width = 0, value_width = 0;
+    bool causal = false;  // query i sees no key behind i
+    double scale = 1;     // of the products
+    double dropout = 0;   // of the weights, by counters from `rng` on
+    RngState rng;
+    View seen;       // boolean, dense [batch, keys]: false where a key is padding. Absent: all are seen
+    View documents;  // i32, dense [batch, keys], with as many queries: a position sees its own document alone
+    View bias;       // f32 (f64), [batch, heads, queries, keys] with strides of 0 where it is broadcast; added
+
+    std::int64_t group() const { return heads / kv_heads; }
+    bool plain() const { return !seen && !documents && !bias && dropout == 0; }
+    // No query before `end` sees a key from this one on.
+    std::int64_t keys_before(std::int64_t end) const { return causal && end < keys ? end : keys; }
+    std::uint64_t counters() const {
+        const std::int64_t weights = batch * heads * queries * keys;
+        return std::uint64_t((weights + DropRule::kElements - 1) / DropRule::kElements);
+    }
+};
+
+// The rule for single weights.
+struct AttentionRule {
+    bool causal;
+    const std::uint8_t* seen;
+    const std::int32_t* documents;
+    const void* bias;
+    std::int64_t bias_stride[4];
+    std::int64_t heads, queries, keys;
+
+    explicit AttentionRule(const AttentionSpec& spec)
+        : causal(spec.causal),
+          seen(spec.seen.as<const std::uint8_t>()),
+          documents(spec.documents.as<const std::int32_t>()),
+          bias(spec.bias.data),
+          bias_stride{spec.bias.stride[0], spec.bias.stride[1], spec.bias.stride[2], spec.bias.stride[3]},
+          heads(spec.heads),
+          queries(spec.queries),
+          keys(spec.keys) {}
+
+    // Whether a query may see no key at all.
+    INVAR_HD bool may_blind() const { return seen != nullptr || documents != nullptr; }
+    INVAR_HD bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
+        if (causal && k > q) return false;
+        if (seen != nullptr && !seen[b * keys + k]) return false;
+        return documents == nullptr || documents[b * keys + q] == documents[b * keys + k];
+    }
+    template <class C>
+    INVAR_HD C added(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
+        if (bias == nullptr) return C(0);
+        return static_cast<const C*>(
+            bias)[b * bias_stride[0] + h * bias_stride[1] + q * bias_stride[2] + k * bias_stride[3]];
+    }
+    // The place of a weight in the sequence that dropout goes by.
+    INVAR_HD std::uint64_t place(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
+        return ((std::uint64_t(b) * std::uint64_t(heads) + std::uint64_t(h)) * std::uint64_t(queries) +
+                std::uint64_t(q)) *
+                   std::uint64_t(keys) +
+               std::uint64_t(k);
+    }
+};
+
+// What stays of a weight: 0, or the factor that makes up for those that went.
+INVAR_HD inline float kept_share(const DropRule& rule, const RngState& rng, std::uint64_t place) {
+    const Random4 random = philox(rng.seed, rng.offset + place / DropRule::kElements);
+    return DropRule::bits(random, int(place % DropRule::kElements)) < rule.limit ? 0.0f : rule.keep;
+}
+
+}  // namespace invar

@@ -1,0 +1,143 @@
+// The pass over a block of attention's weights, a thread block to a row of them.
+#include "invar/kernels/cuda/attention.h"
+#include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/cuda/recording.h"
+#include "invar/kernels/cuda/source.cuh"
+
+namespace invar::cuda {
+namespace {
+
+constexpr int kRowThreads = 128;
+
+struct Rows {
+    AttentionRule rule;
+    DropRule drop;
+    bool drops;
+    RngState rng;
+    const std::uint64_t* base;  // where the sequence starts at run time, nullptr: at rng.offset
+    double scale;
+    std::int64_t sample, first, rows, keys;  // of the block
+    std::int64_t kept_half;                  // from the largest scores of all rows to their sums
+
+    Rows(const AttentionSpec& spec, const WeightsBlock& block)
+        : rule(spec),
+          drop(spec.dropout),
+          drops(spec.dropout > 0),
+          rng(spec.rng),
+          base(nullptr),
+          scale(spec.scale),
+          sample(block.sample),
+          first(block.first),
+          rows(block.rows),
+          keys(block.keys),
+          kept_half(spec.batch * spec.heads * spec.queries) {
+        if (const RecordedRandom* random = recorded_random(); random != nullptr && drops) {
+            rng = random->from_counter(rng);
+            base = random->counter();
+        }
+    }
+    // Whether this query sees no key; scores that are -inf themselves are no reason to give zeros.
+    template <int kGroup>
+    __device__ bool blind(std::int64_t q) const {
+        if (!rule.may_blind()) return false;
+        float any = 0;
+        for (std::int64_t k = threadIdx.x; k < keys; k += kGroup) any = rule.sees(sample, q, k) ? 1.0f : any;
+        return reduce<kGroup>(any, Larger{}) == 0.0f;
+    }
+    __device__ RngState sequence() const { return {rng.seed, rng.offset + (base == nullptr ? 0 : *base)}; }
+    template <class C>
+    __device__ C score(const C* scores, std::int64_t h, std::int64_t q, std::int64_t k) const {
+        return rule.sees(sample, q, k) ? scores[k] * C(scale) + rule.added<C>(sample, h, q, k) : C(-INFINITY);
+    }
+};
+
+template <class C>
+__device__ inline C e_to(C x) {
+    if constexpr (std::is_same_v<C, double>)
+        return exp(x);
+    else
+        return expf(x);
+}
+
+template <class C>
+__global__ __launch_bounds__(kRowThreads) void weights_rows(const Rows r, const C* scores, const Dense weights,
+                                                            C* kept) {
+    const std::int64_t h = blockIdx.y, row = blockIdx.x, q = r.first + row;
+    const std::int64_t at = (h * r.rows + row) * r.keys;
+    const C* const line = scores + at;
+    const bool blind = r.blind<kRowThreads>(q);
+    C top = C(-INFINITY);
+    for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) top = Larger{}(top, r.score(line, h, q, k));
+    top = reduce<kRowThreads>(top, Larger{});
+    double sum = 0;
+    if (!blind)
+        for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads)
+            sum += double(e_to(r.score(line, h, q, k) - top));
+    sum = reduce<kRowThreads>(sum, Add{});
+    if (threadIdx.x == 0) {
+        C* const place = kept + (r.sample * r.rule.heads + h) * r.rule.queries + q;
+        place[0] = blind ? C(0) : top, place[r.kept_half] = blind ? C(-1) : C(sum);
+    }
+    const C factor = C(1.0 / sum);
+    const RngState rng = r.sequence();
+    for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) {
+        C weight = C(0);
+        if (!blind) weight = e_to(r.score(line, h, q, k) - top) * factor;
+        if (r.drops) weight *= C(kept_share(r.drop, rng, r.rule.place(r.sample, h, q, k)));
+        weights.put<C>(at + k, weight);
+    }
+}
+
+template <class C>
+__global__ __launch_bounds__(kRowThreads) void gradient_rows(const Rows r, const C* scores, const C* gradients,
+                                                             const C* kept, const Dense weights, const Dense out) {
+    const std::int64_t h = blockIdx.y, row = blockIdx.x, q = r.first + row;
+    const std::int64_t at = (h * r.rows + row) * r.keys;
+    const C *const line = scores + at, *const g = gradients + at;
+    const C* const place = kept + (r.sample * r.rule.heads + h) * r.rule.queries + q;
+    // cuDNN keeps the logarithm of the sum of exponentials in place of the largest score, and no sum.
+    const C top = place[0], sum_kept = place[r.kept_half], factor = sum_kept == C(0) ? C(1) : C(1.0 / double(sum_kept));
+    const bool blind = sum_kept < C(0);
+    const RngState rng = r.sequence();
+    const auto weight = [&](std::int64_t k) { return blind ? C(0) : e_to(r.score(line, h, q, k) - top) * factor; };
+    const auto share = [&](std::int64_t k) {
+        return r.drops ? C(kept_share(r.drop, rng, r.rule.place(r.sample, h, q, k))) : C(1);
+    };
+    double sum = 0;
+    for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) sum += double(weight(k) * g[k] * share(k));
+    const C mean = C(reduce<kRowThreads>(sum, Add{}));
+    for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) {
+        const C w = weight(k), left = share(k);
+        out.put<C>(at + k, blind ? C(0) : w * (g[k] * left - mean) * C(r.scale));
+        weights.put<C>(at + k, w * left);
+    }
+}
+
+}  // namespace
+
+void attention_weights(const AttentionSpec& spec, const WeightsBlock& block, const View& weights, const View& kept) {
+    const Launch stream("attention");
+    const dim3 grid(unsigned(block.rows), unsigned(spec.heads));
+    const Rows rows(spec, block);
+    if (block.scores.dtype == Dtype::f64)
+        weights_rows<double>
+            <<<grid, kRowThreads, 0, stream>>>(rows, block.scores.as<double>(), weights, kept.as<double>());
+    else
+        weights_rows<float>
+            <<<grid, kRowThreads, 0, stream>>>(rows, block.scores.as<float>(), weights, kept.as<float>());
+}
+
+void attention_weights_backward(const AttentionSpec& spec, const WeightsBlock& block, const View& gradients,
+                                const View& kept, const View& weights, const View& score_gradients) {
+    const Launch stream("attention_backward");
+    const dim3 grid(unsigned(block.rows), unsigned(spec.heads));
+    const Rows rows(spec, block);
+    if (block.scores.dtype == Dtype::f64)
+        gradient_rows<double><<<grid, kRowThreads, 0, stream>>>(rows, block.scores.as<double>(), gradients.as<double>(),
+                                                                kept.as<double>(), weights, score_gradients);
+    else
+        gradient_rows<float><<<grid, kRowThreads, 0, stream>>>(rows, block.scores.as<float>(), gradients.as<float>(),
+                                                               kept.as<float>(), weights, score_gradients);
+}
+
+}  // namespace invar::cuda

@@ -1,0 +1,30 @@
+// Attention on the GPU: cuDNN's fused engines in 16 bits where they serve, else blocks of products with a pass over the
+// weights between them.
+#pragma once
+
+#include "invar/kernels/attention.h"
+
+namespace invar::cuda {
+
+struct AttentionTensors {
+    View q, k, v, y, kept;
+    View gy, gq, gk, gv;  // absent in forward
+};
+
+// False where cuDNN has no engine for it; nothing was done then.
+bool fused_attention(const AttentionSpec& spec, const AttentionTensors& tensors);
+bool fused_attention_backward(const AttentionSpec& spec, const AttentionTensors& tensors);
+
+// A block of the weights of one sample: scores [heads, rows, keys] of queries from `first` on, f32 (f64).
+struct WeightsBlock {
+    std::int64_t sample, first, rows, keys;
+    View scores;
+};
+// Scores become weights, in the dtype of `weights`; what backward needs of each row goes into `kept`.
+void attention_weights(const AttentionSpec& spec, const WeightsBlock& block, const View& weights, const View& kept);
+// From the same scores, and the gradients of the weights in `gradients` (f32 or f64): the weights as they met the
+// values, and the gradients of the scores.
+void attention_weights_backward(const AttentionSpec& spec, const WeightsBlock& block, const View& gradients,
+                                const View& kept, const View& weights, const View& score_gradients);
+
+}  // namespace invar::cuda

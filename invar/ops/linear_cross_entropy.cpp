@@ -1,0 +1,122 @@
+#include "invar/ops/linear_cross_entropy.h"
+
+#include <algorithm>
+
+#include "invar/core/error.h"
+#include "invar/kernels/flops.h"
+#include "invar/kernels/pointwise.h"
+#include "invar/ops/apply.h"
+#include "invar/ops/indexing.h"
+#include "invar/ops/shape_tools.h"
+
+namespace invar::ops {
+
+namespace {
+
+// Logits at once. On a GPU enough for a product that keeps it busy; on the CPU what a cache holds.
+std::int64_t chunk_bytes(Device device) {
+    return device == Device::cpu() ? std::int64_t(4) << 20 : std::int64_t(256) << 20;
+}
+
+struct LinearCrossEntropy {
+    static constexpr const char* kName = "linear_cross_entropy";
+    static constexpr const char* kDoc = "cross_entropy(linear(x, w)) in chunks of rows; softmax in FP32 inside";
+    static constexpr CastClass kCast = CastClass::low;
+    ClassLossOptions options;
+    Shape x_shape{};
+
+    static Tensor rows_of(const Tensor& matrix, std::int64_t first, std::int64_t count) {
+        return matrix.window(first * matrix.size(1), {1, count, matrix.size(1)});
+    }
+    static void multiply(const Tensor& a, const Tensor& b, const Tensor& out, bool accumulate = false) {
+        count_product(a.view(), out.view());
+        kernels_for(out.device()).matmul(a.view(), b.view(), {}, out.view(), accumulate);
+    }
+    static Tensor turned(const Tensor& x) {
+        return x.as_strided(0, {1, x.size(2), x.size(1)}, {x.numel(), 1, x.size(2)});
+    }
+
+    Tensor forward(Context& ctx, const Tensors& in) {
+        x_shape = in[0].shape();
+        const Tensor weight = dense(in[1]), target = dense(in[2]);
+        const std::int64_t classes = weight.size(0), width = weight.size(1), rows = target.numel();
+        const Tensor x = dense(in[0]).window(0, {rows, width}), w = weight.window(0, {1, classes, width});
+        const Device device = x.device();
+        Kernels& kernels = kernels_for(device);
+        const Dtype wide = sum_dtype(x.dtype());
+        const Tensor losses = Tensor::empty({rows}, wide, device), one = filled({}, wide, device, 1);
+        Tensor gx, gw;
+        if (ctx.needs(0)) gx = Tensor::empty({rows, width}, x.dtype(), device);
+        if (ctx.needs(1)) gw = filled({1, classes, width}, wide, device, 0);
+        const std::int64_t row_bytes = classes * std::int64_t(size_of(x.dtype()));
+        const std::int64_t most = std::max<std::int64_t>(chunk_bytes(device) / row_bytes / 128 * 128, 128);
+        const Tensor all_logits = Tensor::empty({std::min(most, rows), classes}, x.dtype(), device);
+        const Tensor all_kept = Tensor::empty({2, std::min(most, rows)}, wide, device);
+        for (std::int64_t first = 0; first < rows; first += most) {
+            const std::int64_t count = std::min(most, rows - first);
+            const Tensor part = rows_of(x, first, count), logits = rows_of(all_logits, 0, count);
+            const Tensor kept = all_kept.window(0, {2, count}), labels = target.window(first, {count});
+            const CrossEntropySpec spec{count, classes, options.ignore_index, options.label_smoothing};
+            multiply(part, turned(w), logits);
+            kernels.cross_entropy(spec, logits.view(), labels.view(), losses.window(first, {count}).view(),
+                                  kept.view());
+            if (!gx && !gw) continue;
+            kernels.cross_entropy_backward(spec, logits.view(), labels.view(), kept.view(), one.view(), {},
+                                           logits.view());
+            if (gx) multiply(logits, w, rows_of(gx, first, count));
+            if (gw) multiply(turned(logits), part, gw, true);
+        }
+        Tensor result = Tensor::empty({}, wide, device), counted;
+        if (options.reduction == Reduction::mean) {
+            counted = Tensor::empty_like(result);
+            kernels.mean_loss(losses.view(), target.view(), options.ignore_index, result.view(), counted.view());
+        } else {
+            kernels.sum({1, rows, 1}, losses.view(), result.view(), 1.0, false);
+        }
+        for (const Tensor& saved : {counted, gx, gw}) ctx.save(saved);
+        return result;
+    }
+    Tensors backward(Context& ctx, const Tensor& g) {
+        const Tensor counted = ctx.saved(0), gx = ctx.saved(1), gw = ctx.saved(2);
+        Kernels& kernels = kernels_for(g.device());
+        Tensor factor = g;
+        if (counted) {
+            factor = Tensor::empty_like(g);
+            kernels.binary(BinaryOp::Div, g.view(), counted.view(), factor.view(), {});
+        }
+        Tensor out;
+        if (gx) {
+            out = Tensor::empty(x_shape, gx.dtype(), gx.device());
+            kernels.scaled(gx.view(), factor.view(), out.window(0, gx.shape()).view(), false);
+        }
+        Context::Slot slot{};
+        if (gw) {
+            const Shape shape{gw.size(1), gw.size(2)};
+            slot = ctx.slot(1, shape, gw.dtype(), gw.device());
+            kernels.scaled(gw.window(0, shape).view(), factor.view(), slot.view(), slot.accumulate);
+        }
+        return {out, slot.result(), Tensor{}};
+    }
+};
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target,
+                            const ClassLossOptions& options) {
+    constexpr const char* kOp = LinearCrossEntropy::kName;
+    if (x.rank() < 1 || weight.rank() != 2 || x.size(-1) != weight.size(1) || !is_floating(x.dtype()))
+        fail("{}: input {} for a weight {}; it must be floating [..., width] and [classes, width]", kOp, x.str(),
+             weight.str());
+    Shape rows = x.shape();
+    rows.erase(-1);
+    if (target.shape() != rows)
+        fail("{}: target {} for an input {}; it must be {}", kOp, target.shape().str(), x.shape().str(), rows.str());
+    if (options.reduction == Reduction::none)
+        fail<UsageError>("{}: gives a mean or a sum; for a loss of each row write cross_entropy(linear(x, w))", kOp);
+    if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
+        fail<UsageError>("{}: label smoothing must lie in [0, 1], not {}", kOp, options.label_smoothing);
+    check_indices(kOp, target, weight.size(0), options.ignore_index);
+    return apply(LinearCrossEntropy{options}, {x, weight, target});
+}
+
+}  // namespace invar::ops
