@@ -1,0 +1,162 @@
+// GPT-2: learned positions, pre-norm blocks of causal attention and a GELU layer, a head that is the embedding of the
+// tokens. Modules have Hugging Face's names, and files its layouts.
+#include "invar/models/gpt.h"
+
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/models/registry.h"
+#include "invar/ops/ops.h"
+
+namespace invar {
+
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+void draw(Parameter& parameter, double deviation) {
+    const PurposeScope purpose(Purpose::weights);
+    parameter.value = ops::normal(parameter.value.shape(), 0, deviation).set_requires_grad();
+}
+
+// A linear layer as GPT-2's files have it: the weight lies [in, out] there.
+class Conv1d : public Linear {
+  public:
+    Conv1d(std::int64_t in, std::int64_t out, double deviation, Activation activation = Activation::none)
+        : Linear(in, out, true, {}, activation) {
+        draw(weight, deviation);
+        weight.layout = {{out, in}, {1, 0}, {in, out}};
+        kernels_for(bias->value.device()).fill(bias->value.view(), 0);
+    }
+};
+
+class Attention : public Module {
+  public:
+    Attention(const GptOptions& o, double projected)
+        : heads_(o.heads),
+          dropout_(o.dropout),
+          c_attn_(add<Conv1d>("c_attn", o.width, 3 * o.width, kDeviation)),
+          c_proj_(add<Conv1d>("c_proj", o.width, o.width, projected)) {}
+
+    Tensor forward(const Tensor& x) override {
+        const double dropout = training() ? dropout_ : 0.0;
+        return c_proj_(ops::self_attention(c_attn_(x), heads_, heads_, {.causal = true, .dropout = dropout}));
+    }
+
+  private:
+    std::int64_t heads_;
+    double dropout_;
+    Conv1d &c_attn_, &c_proj_;
+};
+
+class Mlp : public Module {
+  public:
+    Mlp(const GptOptions& o, double projected)
+        : c_fc_(add<Conv1d>("c_fc", o.width, 4 * o.width, kDeviation, Activation::gelu_tanh)),
+          c_proj_(add<Conv1d>("c_proj", 4 * o.width, o.width, projected)) {}
+    Tensor forward(const Tensor& x) override { return c_proj_(c_fc_(x)); }
+
+  private:
+    Conv1d &c_fc_, &c_proj_;
+};
+
+class Block : public Module {
+  public:
+    Block(const GptOptions& o, double projected)
+        : dropout_(o.dropout),
+          ln_1_(add<LayerNorm>("ln_1", o.width)),
+          attn_(add<Attention>("attn", o, projected)),
+          ln_2_(add<LayerNorm>("ln_2", o.width)),
+          mlp_(add<Mlp>("mlp", o, projected)) {}
+
+    Tensor forward(const Tensor& x) override {
+        const Tensor y = x + ops::dropout(attn_(ln_1_(x)), dropout_, training());
+        return y + ops::dropout(mlp_(ln_2_(y)), dropout_, training());
+    }
+
+  private:
+    double dropout_;
+    LayerNorm& ln_1_;
+    Attention& attn_;
+    LayerNorm& ln_2_;
+    Mlp& mlp_;
+};
+
+class Gpt : public LanguageModel {
+  public:
+    explicit Gpt(const GptOptions& o)
+        : options_(o),
+          wte_(add<Embedding>("wte", o.vocabulary, o.width)),
+          wpe_(add<Embedding>("wpe", o.length, o.width)),
+          h_(add<ModuleList>("h")) {
+        draw(wte_.weight, kDeviation);
+        draw(wpe_.weight, kDeviation);
+        // What many blocks add to the residual stream grows with the root of their number; it starts smaller by that.
+        const double projected = kDeviation / std::sqrt(2.0 * double(o.layers));
+        for (std::int64_t i = 0; i < o.layers; ++i)
+            blocks_.push_back(&h_.append(std::make_unique<Block>(o, projected)));
+        ln_f_ = &add<LayerNorm>("ln_f", o.width);
+    }
+    std::unique_ptr<Module> new_instance() const override { return std::make_unique<Gpt>(options_); }
+    std::vector<Module*> checkpoint_blocks() override { return blocks_; }
+
+  protected:
+    Tensor hidden(const Tensor& tokens) override {
+        const std::int64_t length = tokens.size(-1);
+        check<UsageError>(tokens.rank() == 2 && length <= options_.length,
+                          "model gpt has places for {} tokens; tokens are {} (model.length)", options_.length,
+                          tokens.str());
+        Tensor x = wte_(tokens) + wpe_.weight.value[Slice{0, length}];
+        x = ops::dropout(x, options_.dropout, training());
+        for (Module* block : blocks_) x = (*block)(x);
+        return (*ln_f_)(x);
+    }
+    Tensor head() const override { return wte_.weight.value; }
+
+  private:
+    GptOptions options_;
+    Embedding &wte_, &wpe_;
+    ModuleList& h_;
+    LayerNorm* ln_f_ = nullptr;
+    std::vector<Module*> blocks_;
+};
+
+std::unique_ptr<Module> make_for_data(GptOptions options, const DataInfo& data) {
+    check<UsageError>(data.input.rank() == 1,
+                      "model gpt reads tokens in a row, and a sample of the data is {}; use data=text",
+                      data.input.str());
+    if (options.vocabulary == 0) options.vocabulary = data.outputs;
+    if (options.length == 0) options.length = data.input[0];
+    check<UsageError>(options.vocabulary >= data.outputs, "model.vocabulary = {}: the data have {} tokens",
+                      options.vocabulary, data.outputs);
+    check<UsageError>(options.length >= data.input[0],
+                      "model.length = {}: samples of the data have {} tokens (data.length)", options.length,
+                      data.input[0]);
+    return make_gpt(options);
+}
+
+using O = GptOptions;
+const RegisterModel<O> kGpt{
+    "gpt",
+    "GPT-2, of any size.",
+    make_for_data,
+    {key("layers", &O::layers, within(1, 1000), "Blocks.", {"model.n_layer"}),
+     key("heads", &O::heads, within(1, 1000), "Heads of attention; they divide the width.", {"model.n_head"}),
+     key("width", &O::width, within(1, 1 << 20), "Of the residual stream.", {"model.n_embd"}),
+     key("vocabulary", &O::vocabulary, at_least(0), "Tokens; 0 for as many as the data have.", {"model.vocab_size"}),
+     key("length", &O::length, at_least(0), "Places for tokens; 0 for as many as a sample has.", {"model.n_positions"}),
+     key("dropout", &O::dropout, below(0, 1), "Behind embeddings, attention weights and both layers of a block.")}};
+
+}  // namespace
+
+std::unique_ptr<LanguageModel> make_gpt(const GptOptions& options) {
+    check<UsageError>(options.width % options.heads == 0, "model.width = {}: is no multiple of model.heads = {}",
+                      options.width, options.heads);
+    check<UsageError>(
+        options.vocabulary > 0 && options.length > 0,
+        "model gpt needs a vocabulary and a length; they come from the data, or from model.vocabulary and "
+        "model.length");
+    return std::make_unique<Gpt>(options);
+}
+
+}  // namespace invar

@@ -1,0 +1,22 @@
+// LanguageModel: what the task `language` trains. Called with tokens it gives logits; called with tokens and the ones
+// that follow, it gives the mean loss, without all logits ever being in memory.
+#pragma once
+
+#include "invar/nn/module.h"
+
+namespace invar {
+
+class LanguageModel : public Module {
+  public:
+    // Tokens i64 [batch, length] to logits [batch, length, vocabulary].
+    Tensor forward(const Tensor& tokens) override;
+    // {tokens} to {logits}; {tokens, next tokens} to {mean cross entropy}.
+    Tensors forward(const Tensors& inputs) override;
+
+  protected:
+    // What the head reads, [batch, length, width]; and the head's weight, [vocabulary, width].
+    virtual Tensor hidden(const Tensor& tokens) = 0;
+    virtual Tensor head() const = 0;
+};
+
+}  // namespace invar
