@@ -1,0 +1,50 @@
+// Anyone's text, a plain file: tokenised when it is opened, its end kept to validate on.
+#include <cmath>
+
+#include "invar/core/error.h"
+#include "invar/data/registry.h"
+#include "invar/data/token_windows.h"
+#include "invar/io/file.h"
+#include "invar/text/tokenizer.h"
+
+namespace invar {
+
+namespace {
+
+struct TextOptions {
+    std::string path;
+    std::string tokenizer = "bytes";
+    std::int64_t length = 256;
+    double test_share = 0.1;
+};
+
+constexpr std::size_t kLargest = std::size_t(2) << 30;  // larger ones are worth `invar tokenize` and data=tokens
+
+std::shared_ptr<const Dataset> open_text(const TextOptions& o, Split split, std::uint64_t) {
+    check<UsageError>(!o.path.empty(), "data=text needs a file: data.path=FILE");
+    const Tokenizer tokenizer = o.tokenizer == "bytes" ? bytes_tokenizer() : load_tokenizer(o.tokenizer);
+    auto tokens = std::make_shared<const std::vector<TokenId>>(tokenizer.encode(read_file(o.path, kLargest)));
+    const std::int64_t count = std::int64_t(tokens->size());
+    const std::int64_t test = std::int64_t(std::ceil(o.test_share * double(count)));
+    TokenWindows::Source source{
+        .name = o.path, .length = o.length, .vocabulary = std::int64_t(tokenizer.vocabulary_size())};
+    source.begin = split == Split::train ? 0 : count - test;
+    source.end = split == Split::train ? count - test : count;
+    return std::make_shared<TokenWindows>(source, [tokens](std::int64_t begin, std::int64_t n, std::int64_t* out) {
+        for (std::int64_t i = 0; i < n; ++i) out[i] = std::int64_t((*tokens)[std::size_t(begin + i)]);
+    });
+}
+
+using T = TextOptions;
+const RegisterData<T> kText{
+    "text",
+    "A text of your own, from a plain file.",
+    open_text,
+    {key("path", &T::path, path(), "The file."),
+     key("tokenizer", &T::tokenizer, path(), "bytes, a token a byte; or a tokenizer.json, or a folder that holds one."),
+     key("length", &T::length, within(1, 1 << 24), "Tokens in a sample."),
+     key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")}};
+
+}  // namespace
+
+}  // namespace invar

@@ -1,0 +1,34 @@
+// Rows of tokens cut from a long one: what language models are trained on, wherever the tokens come from.
+#pragma once
+
+#include <functional>
+
+#include "invar/data/dataset.h"
+
+namespace invar {
+
+// Sample i is the tokens from i * length on, as x, and those one further on, as y; samples overlap by that one token.
+class TokenWindows final : public Dataset {
+  public:
+    // Writes `count` tokens from the place `begin` on; called by several threads.
+    using Read = std::function<void(std::int64_t begin, std::int64_t count, std::int64_t* out)>;
+
+    struct Source {
+        std::string name;                 // in messages
+        std::int64_t begin = 0, end = 0;  // of the tokens that are this split's
+        std::int64_t length = 0, vocabulary = 0;
+    };
+    // A UsageError where the tokens are too few for one sample.
+    TokenWindows(Source source, Read read);
+
+    std::string name() const override { return source_.name; }
+    std::int64_t size() const override { return (source_.end - source_.begin - 1) / source_.length; }
+    DataInfo info() const override { return {{source_.length}, source_.vocabulary}; }
+    Batch read(std::span<const std::int64_t> indices) const override;
+
+  private:
+    Source source_;
+    Read read_;
+};
+
+}  // namespace invar
