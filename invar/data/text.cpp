@@ -40,8 +40,8 @@ const RegisterData<T> kText{
     "text",
     "A text of your own, from a plain file.",
     open_text,
-    {key("path", &T::path, path(), "The file."),
-     key("tokenizer", &T::tokenizer, path(), "bytes, a token a byte; or a tokenizer.json, or a folder that holds one."),
+    {key("path", &T::path, any(), "The file."),
+     key("tokenizer", &T::tokenizer, any(), "bytes, a token a byte; or a tokenizer.json, or a folder that holds one."),
      key("length", &T::length, within(1, 1 << 24), "Tokens in a sample."),
      key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")}};
 

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/kernels/kernels.h"
 #include "invar/models/registry.h"
+#include "invar/nn/layers.h"
 #include "invar/ops/ops.h"
 
 namespace invar {
