@@ -130,7 +130,8 @@ class Builder {
         operations_.push_back(std::move(made));
         return y;
     }
-    // x where the query stands behind the key or at it, else a number so small that its exponential is 0.
+    // x where the query stands behind the key or at it, else -inf: next to a finite number, scores that are -inf
+    // themselves would give their weight to keys that are not seen.
     Ref causal(Ref x, const Layout& scores) {
         const Ref row = between(scores, CUDNN_DATA_INT32), column = between(scores, CUDNN_DATA_INT32);
         const Ref sees = between(scores, CUDNN_DATA_BOOLEAN), y = between(scores);
@@ -339,7 +340,7 @@ bool may_serve(const AttentionSpec& s, const AttentionTensors& t) {
 
 // Numbers that cuDNN reads from the host when it is called.
 struct Constants {
-    float scale, unseen = std::numeric_limits<float>::lowest(), one = 1.0f;
+    float scale, unseen = -std::numeric_limits<float>::infinity(), one = 1.0f;
 };
 
 }  // namespace
