@@ -6,6 +6,7 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/models/key_value_cache.h"
 #include "invar/models/registry.h"
 #include "invar/nn/layers.h"
 #include "invar/ops/ops.h"
@@ -42,10 +43,15 @@ class Attention : public Module {
 
     Tensor forward(const Tensor& x) override {
         const double dropout = training() ? dropout_ : 0.0;
-        return c_proj_(ops::self_attention(c_attn_(x), heads_, heads_, {.causal = true, .dropout = dropout}));
+        const Tensor qkv = c_attn_(x);
+        const Tensor y = cache_.on ? cache_.attend(qkv, heads_)
+                                   : ops::self_attention(qkv, heads_, heads_, {.causal = true, .dropout = dropout});
+        return c_proj_(y);
     }
+    void set_caching(bool on) { cache_ = {.on = on}; }
 
   private:
+    KeyValueCache cache_;
     std::int64_t heads_;
     double dropout_;
     Conv1d &c_attn_, &c_proj_;
@@ -75,6 +81,7 @@ class Block : public Module {
         const Tensor y = x + ops::dropout(attn_(ln_1_(x)), dropout_, training());
         return y + ops::dropout(mlp_(ln_2_(y)), dropout_, training());
     }
+    void set_caching(bool on) { attn_.set_caching(on); }
 
   private:
     double dropout_;
@@ -100,17 +107,23 @@ class Gpt : public LanguageModel {
         ln_f_ = &add<LayerNorm>("ln_f", o.width);
     }
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Gpt>(options_); }
-    std::vector<Module*> checkpoint_blocks() override { return blocks_; }
+    std::vector<Module*> checkpoint_blocks() override { return {blocks_.begin(), blocks_.end()}; }
+    void set_caching(bool on) override {
+        for (Block* block : blocks_) block->set_caching(on);
+        caching_ = on, past_ = 0;
+    }
+    std::int64_t context() const override { return options_.length; }
 
   protected:
     Tensor hidden(const Tensor& tokens) override {
-        const std::int64_t length = tokens.size(-1);
-        check<UsageError>(tokens.rank() == 2 && length <= options_.length,
-                          "model gpt has places for {} tokens; tokens are {} (model.length)", options_.length,
-                          tokens.str());
-        Tensor x = wte_(tokens) + wpe_.weight.value[Slice{0, length}];
+        const std::int64_t first = past_, end = first + tokens.size(-1);
+        check<UsageError>(tokens.rank() == 2 && end <= options_.length,
+                          "model gpt has places for {} tokens; tokens are {} behind {} others (model.length)",
+                          options_.length, tokens.str(), first);
+        if (caching_) past_ = end;
+        Tensor x = wte_(tokens) + wpe_.weight.value[Slice{first, end}];
         x = ops::dropout(x, options_.dropout, training());
-        for (Module* block : blocks_) x = (*block)(x);
+        for (Block* block : blocks_) x = (*block)(x);
         return (*ln_f_)(x);
     }
     Tensor head() const override { return wte_.weight.value; }
@@ -120,7 +133,9 @@ class Gpt : public LanguageModel {
     Embedding &wte_, &wpe_;
     ModuleList& h_;
     LayerNorm* ln_f_ = nullptr;
-    std::vector<Module*> blocks_;
+    std::vector<Block*> blocks_;
+    bool caching_ = false;
+    std::int64_t past_ = 0;  // tokens of the calls before, while caching
 };
 
 std::unique_ptr<Module> make_for_data(GptOptions options, const DataInfo& data) {

@@ -5,6 +5,10 @@
 
 namespace invar {
 
+void LanguageModel::set_caching(bool on) {
+    check<UsageError>(!on, "this model keeps nothing of the tokens before; sample without the cache");
+}
+
 Tensor LanguageModel::forward(const Tensor& tokens) {
     return ops::linear(hidden(tokens), head());
 }

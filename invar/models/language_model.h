@@ -13,6 +13,12 @@ class LanguageModel : public Module {
     // {tokens} to {logits}; {tokens, next tokens} to {mean cross entropy}.
     Tensors forward(const Tensors& inputs) override;
 
+    // While it is on, a call takes the tokens that follow those of the calls before, and attention keeps what it needs
+    // of them. Turning it on, or off, forgets them. In evaluation only.
+    virtual void set_caching(bool on);
+    // How many tokens it has places for.
+    virtual std::int64_t context() const = 0;
+
   protected:
     // What the head reads, [batch, length, width]; and the head's weight, [vocabulary, width].
     virtual Tensor hidden(const Tensor& tokens) = 0;

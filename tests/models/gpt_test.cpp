@@ -6,6 +6,7 @@
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
+#include "invar/models/sample.h"
 #include "invar/ops/ops.h"
 #include "tests/core/expect_error.h"
 #include "tests/models/formula.h"
@@ -109,6 +110,50 @@ TEST(Gpt, SeesNoTokenThatFollows) {
             const bool same = before[{row, t}].to_vector<float>() == after[{row, t}].to_vector<float>();
             EXPECT_EQ(same, row == 1 || t < 5) << row << ", " << t;
         }
+}
+
+TEST(Gpt, SamplesTheSameTextWithAndWithoutTheCache) {
+    const std::unique_ptr<LanguageModel> model = golden_model();
+    const std::vector<std::int64_t> prompt = {3, 1, 4};
+    for (const double temperature : {0.0, 1.0})
+        for (const std::uint64_t seed : {1, 2, 3}) {
+            SampleOptions options{.tokens = 30, .temperature = temperature, .seed = seed};  // past the 9 places
+            std::vector<std::int64_t> told;
+            const auto with = sample(*model, prompt, {}, options, [&](std::int64_t token) { told.push_back(token); });
+            options.cache = false;
+            EXPECT_EQ(sample(*model, prompt, {}, options), with);
+            EXPECT_EQ(told, with);
+            EXPECT_EQ(with.size(), 30u);
+        }
+}
+
+TEST(Gpt, TakesSeveralTokensBehindOthersFromTheCache) {
+    const std::unique_ptr<LanguageModel> model = golden_model();
+    const NoGrad no_grad;
+    model->eval();
+    const Tensor whole = (*model)(ids(7, 0));
+    model->set_caching(true);
+    (*model)(ids(7, 0)[{Slice{}, Slice{0, 4}}]);
+    const Tensor rest = (*model)(ops::contiguous(ids(7, 0)[{Slice{}, Slice{4, kLength}}]));
+    const std::vector<double> expected = ops::contiguous(whole[{Slice{}, Slice{4, kLength}}]).to_vector<double>();
+    const std::vector<double> got = rest.to_vector<double>();
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6);
+}
+
+TEST(Sampling, DrawsAmongTheLikeliestByTheirShares) {
+    const std::vector<double> logits = {std::log(0.1), std::log(0.5), std::log(0.1), std::log(0.3)};
+    EXPECT_EQ(draw_token(logits, {.temperature = 0}, 0.99), 1);
+    EXPECT_EQ(draw_token(logits, {}, 0.49), 1);
+    EXPECT_EQ(draw_token(logits, {}, 0.51), 3);
+    EXPECT_EQ(draw_token(logits, {}, 0.81), 0);
+    EXPECT_EQ(draw_token(logits, {}, 0.999), 2);
+    EXPECT_EQ(draw_token(logits, {.top_k = 2}, 0.999), 3);
+    EXPECT_EQ(draw_token(logits, {.top_k = 1}, 0.999), 1);
+    EXPECT_EQ(draw_token(logits, {.top_p = 0.6}, 0.999), 3);
+    EXPECT_EQ(draw_token(logits, {.top_p = 0.4}, 0.999), 1);
+    EXPECT_EQ(draw_token(logits, {.temperature = 0.01}, 0.999), 1);
+    EXPECT_ERROR(draw_token({0.0, std::nan("")}, {}, 0.5), Error, "NaN");
 }
 
 TEST(Gpt, RefusesWhatDoesNotFit) {

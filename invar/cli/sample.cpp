@@ -1,0 +1,124 @@
+// `invar sample`: text from a language model that a run has trained.
+#include "invar/models/sample.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "invar/amp/autocast.h"
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/core/error.h"
+#include "invar/core/shell.h"
+#include "invar/text/tokenizer.h"
+#include "invar/text/unicode.h"
+#include "invar/train/find_checkpoint.h"
+#include "invar/train/run_folder.h"
+#include "invar/train/setup.h"
+#include "invar/train/snapshot.h"
+
+namespace invar {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct SampleArguments : ConfigArguments {
+    std::string checkpoint = "last";
+    SampleOptions options;
+    bool no_cache = false, json = false;
+};
+
+// That of the run's data; a byte a token where they do not say.
+Tokenizer tokenizer_of(const Config& config) {
+    const Key* const key = config.data.info().find("tokenizer");
+    if (key == nullptr) return bytes_tokenizer();
+    const std::string name = parse_yaml(key->print(config.data.options()), "data.tokenizer").text;
+    return name == "bytes" ? bytes_tokenizer() : load_tokenizer(name);
+}
+
+void sample_text(SampleArguments& arguments) {
+    std::vector<std::string> words;
+    for (auto word = arguments.words.begin(); word != arguments.words.end();)
+        if (words.size() < 2 && (words.size() == 1 || !is_override(*word))) {
+            words.push_back(*word);
+            word = arguments.words.erase(word);
+        } else {
+            ++word;
+        }
+    check<UsageError>(words.size() == 2,
+                      "say which run, and how the text begins, as in: {} sample runs/gpt \"Once upon\"",
+                      program_name());
+    const fs::path folder = words[0];
+    check<UsageError>(RunFolder::is_run(folder), "{}: not the folder of a run: it has no config.yaml", folder.string());
+    const LatestCheckpoint found = find_checkpoint(folder, arguments.checkpoint);
+    found.check_usable(folder);
+    check(bool(found), "{}: the run has no whole checkpoint yet", folder.string());
+
+    Config config = arguments.load_run(folder);
+    config.init_from.clear();
+    const Setup setup(config);
+    auto* const model = dynamic_cast<LanguageModel*>(setup.model.get());
+    check<UsageError>(model != nullptr, "{}: model {} is no language model", folder.string(), config.model.name());
+    model->load_state_dict(model_weights(load_checkpoint(found.path)));
+
+    const Tokenizer tokenizer = tokenizer_of(config);
+    std::vector<std::int64_t> prompt;
+    for (const TokenId id : tokenizer.encode(words[1])) prompt.push_back(std::int64_t(id));
+    if (prompt.empty() && tokenizer.end_of_text()) prompt.push_back(std::int64_t(*tokenizer.end_of_text()));
+    SampleOptions options = arguments.options;
+    options.cache = !arguments.no_cache;
+    if (tokenizer.end_of_text()) options.stop = std::int64_t(*tokenizer.end_of_text());
+
+    const Autocast cast(setup.precision);
+    std::vector<TokenId> all;
+    if (!arguments.json) print(words[1]);
+    std::string shown;
+    const auto told = [&](std::int64_t token) {
+        if (token == options.stop) return;
+        all.push_back(TokenId(token));
+        if (arguments.json) return;
+        // A token may be half a character: what is new of the whole is shown once it is whole.
+        const std::string text = tokenizer.decode(all);
+        if (text.size() > shown.size() && valid_utf8_prefix(text) == text.size()) {
+            print(text.substr(shown.size()));
+            shown = text;
+        }
+    };
+    sample(*model, prompt, setup.device, options, told);
+    const std::string text = tokenizer.decode(all);
+    if (arguments.json) {
+        JsonLine line;
+        line.add("prompt", words[1]).add("text", text).add("tokens", std::int64_t(all.size()));
+        return say(line.text());
+    }
+    print(text.substr(shown.size()) + "\n");
+}
+
+}  // namespace
+
+void add_sample(CLI::App& app, int&) {
+    CLI::App* command = app.add_subcommand("sample", "Write text with a language model that a run has trained");
+    auto a = std::make_shared<SampleArguments>();
+    a->add_to(*command, "RUN PROMPT [key=value ...]");
+    command->add_option("--tokens", a->options.tokens, "How many at most")
+        ->check(CLI::Range(1, 1 << 24))
+        ->type_name("N");
+    command
+        ->add_option("--temperature", a->options.temperature,
+                     "0 takes the likeliest each time, 1 draws as the model says")
+        ->type_name("T");
+    command->add_option("--top-k", a->options.top_k, "Draw among so many likeliest; 0 for all")->type_name("K");
+    command->add_option("--top-p", a->options.top_p, "Draw among the likeliest that have this share together")
+        ->type_name("P");
+    command->add_option("--seed", a->options.seed, "Of the draws")->type_name("N");
+    command->add_option("--checkpoint", a->checkpoint, "last, best or the file of a checkpoint")->type_name("WHICH");
+    command->add_flag("--no-cache", a->no_cache, "Read the whole text anew for each token; the result is the same");
+    command->add_flag("--json", a->json, "Print one JSON object");
+    command->footer(example({"invar sample runs/gpt \"Once upon a time\"",
+                             "invar sample runs/gpt \"The\" --temperature 0.8 --top-k 40 --seed 3"}));
+    command->callback([a] { sample_text(*a); });
+}
+
+}  // namespace invar
