@@ -10,6 +10,7 @@
 #include "invar/ops/index.h"
 #include "invar/ops/indexing.h"
 #include "invar/ops/linear_cross_entropy.h"
+#include "invar/ops/linears.h"
 #include "invar/ops/losses.h"
 #include "invar/ops/matmul.h"
 #include "invar/ops/norm.h"

@@ -286,6 +286,29 @@ void add_norms(std::vector<OpCase>& all) {
     }
 }
 
+void add_linears(std::vector<OpCase>& all) {
+    all.push_back({"linears/two",
+                   [](const Tensors& in) {
+                       return linears(in[0], {in[1], in[2]}, {in[3], in[4]});
+                   },
+                   {{{2, 3, 4}}, {{5, 4}}, {{2, 4}}, {{5}}, {{2}}},
+                   3,
+                   3});
+    all.push_back({"linears/plain",
+                   [](const Tensors& in) {
+                       return linears(in[0], {in[1], in[2], in[3]});
+                   },
+                   {{{6, 8}}, {{8, 8}}, {{16, 8}}, {{8, 8}}},
+                   3,
+                   4});
+    for (const std::int64_t n : {3, 8})
+        all.push_back({fmt::format("swiglu/{}", n),
+                       [](const Tensors& in) { return swiglu(in[0]); },
+                       {{{2, 3, 2 * n}, -3, 3}},
+                       1,
+                       2});
+}
+
 void add_attention(std::vector<OpCase>& all) {
     // 2 samples, 4 heads in 2 groups of 2, width 3, a sum over keys of products of sums over the width.
     const auto add = [&](const char* name, AttentionOptions (*options)(), std::int64_t heads, std::int64_t kv_heads,
@@ -441,6 +464,7 @@ const std::vector<OpCase>& all_cases() {
         add_windows(all);
         add_norms(all);
         add_attention(all);
+        add_linears(all);
         add_reductions(all);
         add_losses(all);
         return all;

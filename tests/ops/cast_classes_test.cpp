@@ -19,14 +19,15 @@ using namespace invar::ops;
 // have theirs in the table of cases.
 const std::map<CastClass, std::vector<std::string>> kClasses{
     {CastClass::low,
-     {"matmul", "linear", "conv2d", "conv_transpose2d", "attention", "self_attention", "linear_cross_entropy"}},
+     {"matmul", "linear", "conv2d", "conv_transpose2d", "attention", "self_attention", "linear_cross_entropy",
+      "linears"}},
     {CastClass::fp32,
      {"softmax", "log_softmax", "layer_norm", "group_norm", "sum", "mean", "var", "upsample", "cross_entropy",
       "nll_loss"}},
     {CastClass::widest, {"where", "cat"}},
     {CastClass::keep,
      {"reshape", "permute", "unsqueeze", "squeeze", "slice", "index", "expand", "contiguous", "max_pool2d",
-      "avg_pool2d", "batch_norm", "max", "gather", "dropout", "embedding", "cast", "to"}},
+      "avg_pool2d", "batch_norm", "swiglu", "max", "gather", "dropout", "embedding", "cast", "to"}},
 };
 
 TEST(CastClasses, AreWhatTheTableSays) {

@@ -131,6 +131,37 @@ void CpuKernels::where(const View& condition, const View& a, const View& b, cons
     y.dtype == Dtype::i64 ? select(std::int64_t{}) : with_compute_type(needs_double(y.dtype), select);
 }
 
+namespace {
+
+// The first or the second half of the last dimension.
+View half_of(const View& x, int which) {
+    View half = x;
+    const std::int64_t n = x.size[x.rank - 1] / 2;
+    half.size[x.rank - 1] = n;
+    half.data = byte_at(x.data, x.dtype, which * n);
+    return half;
+}
+
+}  // namespace
+
+void CpuKernels::swiglu(const View& x, const View& y) {
+    using pointwise::Silu;
+    with_compute_type(needs_double(y.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        run_binary<C>(half_of(x, 0), half_of(x, 1), y, [](C gate, C up) { return Silu::forward(gate, {}) * up; });
+    });
+}
+
+void CpuKernels::swiglu_backward(const View& gy, const View& x, const View& gx) {
+    using pointwise::Silu;
+    with_compute_type(needs_double(gy.dtype), [&](auto zero) {
+        using C = decltype(zero);
+        const View gate = half_of(x, 0), up = half_of(x, 1);
+        run_gradient<C>(gy, gate, up, half_of(gx, 0), [](C g, C a, C b) { return Silu::backward(g * b, a, {}); });
+        run_gradient<C>(gy, gate, up, half_of(gx, 1), [](C g, C a, C) { return g * Silu::forward(a, {}); });
+    });
+}
+
 void CpuKernels::scaled(const View& x, const View& factor, const View& y, bool accumulate) {
     with_compute_type(needs_double(y.dtype), [&](auto zero) {
         using C = decltype(zero);
