@@ -27,46 +27,23 @@ fs::path folder_of(const fs::path& path) {
     return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// The half-written successor of a file. It is locked while its writer lives, which is how a sweep tells it from
-// rubbish.
-class Temporary {
-  public:
-    explicit Temporary(const fs::path& target) : target_(target), path_(name_for(target)), file_(create()) {}
-    ~Temporary() {
-        if (!renamed_) ::unlink(path_.c_str());
-    }
-    Temporary(const Temporary&) = delete;
-    Temporary& operator=(const Temporary&) = delete;
+fs::path temporary_name(const fs::path& target) {
+    static std::atomic<unsigned> count{0};
+    const std::string name =
+        fmt::format(".{}.{}-{}{}", target.filename().string(), ::getpid(), count++, kTemporarySuffix);
+    return folder_of(target) / name;
+}
 
-    const Descriptor& file() const { return file_; }
-    void rename_over_target() {
-        if (::rename(path_.c_str(), target_.c_str()) != 0) fail_with_errno("write", target_, errno);
-        renamed_ = true;
-        IoWatch::tell(FileAct::rename, target_);
-    }
-
-  private:
-    static fs::path name_for(const fs::path& target) {
-        static std::atomic<unsigned> count{0};
-        const std::string name =
-            fmt::format(".{}.{}-{}{}", target.filename().string(), ::getpid(), count++, kTemporarySuffix);
-        return folder_of(target) / name;
-    }
-    Descriptor create() const {
-        for (;;) {
-            Descriptor file = Descriptor::open(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, "write");
-            (void)::flock(file.get(), LOCK_EX);  // on a disk without locks, nothing will sweep it either
-            struct stat status {};
-            // A sweep may have taken it between its making and its locking; then it has no name any more.
-            if (::fstat(file.get(), &status) != 0 || status.st_nlink > 0) return file;
-        }
-    }
-
-    fs::path target_;
-    fs::path path_;
-    Descriptor file_;
-    bool renamed_ = false;
-};
+// Where an ordinary file may be put.
+fs::path writable_target(fs::path path) {
+    check<UsageError>(path.has_filename(), "cannot write '{}': the path names no file", path.string());
+    std::error_code ignored;
+    const fs::file_status there = fs::status(path, ignored);
+    // A rename would put an ordinary file in the place of /dev/null.
+    check<IoError>(!fs::exists(there) || fs::is_regular_file(there),
+                   "cannot write {}: it exists and is not an ordinary file; choose another path", path.string());
+    return path;
+}
 
 }  // namespace
 
@@ -100,18 +77,45 @@ fs::path free_name(const fs::path& path, std::string_view suffix) {
     return name;
 }
 
+AtomicFile::AtomicFile(fs::path path)
+    : target_(writable_target(std::move(path))), path_(temporary_name(target_)), file_(create()) {}
+
+AtomicFile::~AtomicFile() {
+    if (!committed_) ::unlink(path_.c_str());
+}
+
+Descriptor AtomicFile::create() const {
+    for (;;) {
+        Descriptor file = Descriptor::open(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, "write");
+        (void)::flock(file.get(), LOCK_EX);  // on a disk without locks, nothing will sweep it either
+        struct stat status {};
+        // A sweep may have taken it between its making and its locking; then it has no name any more.
+        if (::fstat(file.get(), &status) != 0 || status.st_nlink > 0) return file;
+    }
+}
+
+void AtomicFile::write_at(std::uint64_t offset, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t put = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) fail_with_errno("write", target_, errno);
+        offset += static_cast<std::uint64_t>(put);
+        bytes.remove_prefix(static_cast<std::size_t>(put));
+    }
+}
+
+void AtomicFile::commit() {
+    file_.sync();
+    if (::rename(path_.c_str(), target_.c_str()) != 0) fail_with_errno("write", target_, errno);
+    committed_ = true;
+    IoWatch::tell(FileAct::rename, target_);
+    sync_folder(folder_of(target_));
+}
+
 void write_file_atomically(const fs::path& path, std::span<const std::string_view> pieces) {
-    check<UsageError>(path.has_filename(), "cannot write '{}': the path names no file", path.string());
-    std::error_code ignored;
-    const fs::file_status there = fs::status(path, ignored);
-    // A rename would put an ordinary file in the place of /dev/null.
-    check<IoError>(!fs::exists(there) || fs::is_regular_file(there),
-                   "cannot write {}: it exists and is not an ordinary file; choose another path", path.string());
-    Temporary temporary(path);
-    for (const std::string_view piece : pieces) temporary.file().write_all(piece);
-    temporary.file().sync();
-    temporary.rename_over_target();
-    sync_folder(folder_of(path));
+    AtomicFile file(path);
+    for (const std::string_view piece : pieces) file.write(piece);
+    file.commit();
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {

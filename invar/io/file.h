@@ -21,7 +21,29 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t most = st
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// Removes what killed processes left of write_file_atomically in this folder; leaves those still being written.
+// The same for a file that is written bit by bit: nothing is seen of it before commit(), nor ever without.
+class AtomicFile {
+  public:
+    explicit AtomicFile(std::filesystem::path path);
+    ~AtomicFile();
+    AtomicFile(const AtomicFile&) = delete;
+    AtomicFile& operator=(const AtomicFile&) = delete;
+
+    void write(std::string_view bytes) { file_.write_all(bytes); }
+    // Over bytes that were written already.
+    void write_at(std::uint64_t offset, std::string_view bytes);
+    void commit();
+
+  private:
+    Descriptor create() const;
+    std::filesystem::path target_;
+    std::filesystem::path
+        path_;  // of the half-written one, which is locked while its writer lives: a sweep looks at that
+    Descriptor file_;
+    bool committed_ = false;
+};
+
+// Removes what killed processes left of such files in this folder; leaves those still being written.
 void sweep_temporaries(const std::filesystem::path& folder);
 
 bool is_temporary(const std::filesystem::path& path);

@@ -26,8 +26,9 @@ std::string_view whole_characters(std::string_view text) {
 // A text on its way to tokens. With a cut, only what stands before it is encoded.
 class Encoding {
   public:
-    Encoding(const TokenizerParts& parts, WordCache& cache, std::vector<TokenId>& out)
-        : parts_(parts), cache_(cache), out_(out) {}
+    using Special = std::function<void(TokenId)>;
+    Encoding(const TokenizerParts& parts, const Tokenizer::Piece& piece, const Special& special)
+        : parts_(parts), piece_(piece), special_(special) {}
 
     // False where it is not certain that the tokens end at the cut.
     bool run(std::string_view text, std::size_t cut, bool begins_document) {
@@ -53,7 +54,7 @@ class Encoding {
             if (begin >= cut) return false;
             if (id) {
                 sure = end < cut;  // right behind it the text begins anew, which the next part could not know
-                out_.push_back(*id);
+                special_(*id);
             } else {
                 const bool reaches_over = end > cut;
                 sure =
@@ -91,8 +92,7 @@ class Encoding {
         }
         if (inside_piece && !parts_.bpe.separable(text, segment.cut)) return false;
         for (std::size_t i = 1; i < pre.splits.size(); ++i) pieces = split_further(text, pieces, pre.splits[i]);
-        for (const Range& piece : pieces)
-            parts_.bpe.encode(text.substr(piece.begin, piece.end - piece.begin), cache_, out_);
+        for (const Range& piece : pieces) piece_(text.substr(piece.begin, piece.end - piece.begin));
         return true;
     }
 
@@ -107,8 +107,8 @@ class Encoding {
     }
 
     const TokenizerParts& parts_;
-    WordCache& cache_;
-    std::vector<TokenId>& out_;
+    const Tokenizer::Piece& piece_;
+    const Special& special_;
 };
 
 // Whether bytes that are not UTF-8 have tokens.
@@ -123,29 +123,39 @@ constexpr std::string_view kEndNames[] = {kEndOfText, "<|end_of_text|>", "</s>",
 std::optional<std::vector<TokenId>> Tokenizer::encode_part(std::string_view text, std::string_view next,
                                                            bool begins_document, WordCache& cache) const {
     std::vector<TokenId> out;
-    if (text.empty()) return out;
+    out.reserve(text.size() / 3);
+    const bool sure = encode_with(
+        text, next, begins_document, [&](std::string_view piece) { parts_->bpe.encode(piece, cache, out); },
+        [&](TokenId id) { out.push_back(id); });
+    return sure ? std::optional(std::move(out)) : std::nullopt;
+}
+
+bool Tokenizer::each_piece(std::string_view text, std::string_view next, bool begins_document,
+                           const Piece& piece) const {
+    return encode_with(text, next, begins_document, piece, [](TokenId) {});
+}
+
+bool Tokenizer::encode_with(std::string_view text, std::string_view next, bool begins_document, const Piece& piece,
+                            const std::function<void(TokenId)>& special) const {
+    if (text.empty()) return true;
     std::string together;
     std::size_t cut = Segment::kNoCut;
     if (!next.empty()) {
-        if ((static_cast<unsigned char>(next.front()) & 0xc0) == 0x80) return std::nullopt;  // inside a character
+        if ((static_cast<unsigned char>(next.front()) & 0xc0) == 0x80) return false;  // inside a character
         together.append(text).append(whole_characters(next));
         cut = text.size();
         text = together;
     }
     std::string mended;
     if (!keeps_bytes(*parts_) && valid_utf8_prefix(text) != text.size()) {
+        mended = replace_invalid_utf8(text.substr(0, cut));
         if (cut != Segment::kNoCut) {
-            const std::string head = replace_invalid_utf8(text.substr(0, cut));
-            mended = head + replace_invalid_utf8(text.substr(cut));
-            cut = head.size();
-        } else {
-            mended = replace_invalid_utf8(text);
+            const std::size_t at = std::exchange(cut, mended.size());
+            mended += replace_invalid_utf8(text.substr(at));
         }
         text = mended;
     }
-    out.reserve(text.size() / 3);
-    if (!Encoding(*parts_, cache, out).run(text, cut, begins_document)) return std::nullopt;
-    return out;
+    return Encoding(*parts_, piece, special).run(text, cut, begins_document);
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,11 @@ class Tokenizer {
     std::optional<std::vector<TokenId>> encode_part(std::string_view text, std::string_view next, bool begins_document,
                                                     WordCache& cache) const;
 
+    // The same for what the text is cut into before the model sees it: calls piece(text) for each, and nothing for
+    // special tokens. False where it is not certain; some pieces may have come by then.
+    using Piece = std::function<void(std::string_view)>;
+    bool each_piece(std::string_view text, std::string_view next, bool begins_document, const Piece& piece) const;
+
     // The bytes that the tokens stand for; half a character where it was cut there. An id that no token can have is a
     // UsageError.
     std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
@@ -48,6 +54,8 @@ class Tokenizer {
     const std::string& name() const;
 
   private:
+    bool encode_with(std::string_view text, std::string_view next, bool begins_document, const Piece& piece,
+                     const std::function<void(TokenId)>& special) const;
     std::shared_ptr<const TokenizerParts> parts_;
 };
 

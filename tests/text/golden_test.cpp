@@ -35,7 +35,11 @@ TEST(Golden, IdsAndTextsAreThoseOfHuggingFacesLibrary) {
             const std::string text = example.at("text");
             const Ids ids = example.at("ids").get<Ids>();
             EXPECT_EQ(tokenizer.encode(text), ids) << printable(text);
-            EXPECT_EQ(tokenizer.decode(ids), example.at("decoded").get<std::string>()) << printable(text);
+            // An added token such as "éé" that can also be read as names of bytes is decoded as those bytes by that
+            // library, and lost. It is the one difference there is.
+            const std::string decoded = example.at("decoded");
+            const bool lost = decoded.find("\ufffd") != text.npos && text.find("\ufffd") == text.npos;
+            EXPECT_EQ(tokenizer.decode(ids), lost ? normalized(text, NormalForm::nfc) : decoded) << printable(text);
         }
     }
 }
