@@ -122,21 +122,52 @@ Work cast(Dtype from, Dtype to) {
     const Tensor x = whole(from), y = Tensor::empty_like(x, to);
     return {double(x.bytes() + y.bytes()), [=] { gpu().copy(x.view(), y.view()); }};
 }
-Work layer_norm(std::int64_t columns, Dtype dtype) {
-    const Tensor x = matrix(dtype, columns), y = Tensor::empty_like(x), gamma = random({columns}, Dtype::f32),
-                 mean = random({x.size(0)}, Dtype::f32), rstd = random({x.size(0)}, Dtype::f32, 0.5, 1.5);
-    return {2.0 * kBytes,
-            [=] { gpu().layer_norm(x.view(), gamma.view(), gamma.view(), y.view(), mean.view(), rstd.view(), 1e-5); }};
-}
-Work layer_norm_backward(std::int64_t columns, Dtype dtype) {
-    const Tensor x = matrix(dtype, columns), g = matrix(dtype, columns), gx = Tensor::empty_like(x),
-                 gamma = random({columns}, Dtype::f32), mean = random({x.size(0)}, Dtype::f32),
-                 rstd = random({x.size(0)}, Dtype::f32, 0.5, 1.5), ggamma = Tensor::empty_like(gamma),
-                 gbeta = Tensor::empty_like(gamma);
-    return {3.0 * kBytes, [=] {
-                gpu().layer_norm_backward(g.view(), x.view(), gamma.view(), mean.view(), rstd.view(), gx.view(),
-                                          ggamma.view(), gbeta.view());
+// A norm of a stream of one dtype that gives another, alone, or with a residual sum before it, whose gradient is added
+// in backward.
+struct NormWork {
+    Shape shape;
+    Dtype stream = Dtype::f32, low = Dtype::f32;
+    bool residual = false, rms = false;
+};
+Work norm_work(const NormWork& w, bool backward) {
+    const Tensor x = random(w.shape, w.stream), branch = w.residual ? random(w.shape, w.low) : Tensor{};
+    const Tensor gamma = random({w.shape[1]}, Dtype::f32), rstd = random({w.shape[0]}, Dtype::f32, 0.5, 1.5),
+                 mean = w.rms ? Tensor{} : random({w.shape[0]}, Dtype::f32);
+    const auto view = [](const Tensor& t) { return t ? t.view() : View{}; };
+    const double bytes = double(x.bytes()), narrow = double(x.numel()) * double(size_of(w.low));
+    if (!backward) {
+        const Tensor sum = w.residual ? Tensor::empty_like(x) : Tensor{}, y = Tensor::empty_like(x, w.low);
+        return {w.residual ? 2 * bytes + 2 * narrow : bytes + narrow, [=] {
+                    gpu().norm({x.view(), view(branch), view(sum), gamma.view(), w.rms ? View{} : gamma.view(),
+                                y.view(), view(mean), rstd.view(), 1e-5});
+                }};
+    }
+    const bool copies = w.residual && w.stream != w.low;
+    const Tensor gy = random(w.shape, w.low), gx = Tensor::empty_like(x),
+                 pending = w.residual ? random(w.shape, w.stream) : Tensor{},
+                 gbranch = copies ? Tensor::empty_like(gy) : Tensor{}, ggamma = Tensor::empty_like(gamma),
+                 gbeta = w.rms ? Tensor{} : Tensor::empty_like(gamma);
+    return {(w.residual ? 3 : 2) * bytes + (copies ? 2 : 1) * narrow, [=] {
+                gpu().norm_backward({gy.view(), x.view(), gamma.view(), view(mean), rstd.view(), gx.view(),
+                                     view(pending), view(gbranch), ggamma.view(), view(gbeta)});
             }};
+}
+Work layer_norm(std::int64_t columns, Dtype dtype, bool backward) {
+    return norm_work({{kBytes / std::int64_t(size_of(dtype)) / columns, columns}, dtype, dtype}, backward);
+}
+// As in a model under autocast: the column's dtype is that of the branch, the stream is f32 or of 16 bits too.
+Work model_norm(NormWork work, bool wide_stream, bool backward, Dtype dtype) {
+    if (wide_stream && dtype == Dtype::f32) return {};
+    work.stream = wide_stream ? Dtype::f32 : dtype, work.low = dtype;
+    return norm_work(work, backward);
+}
+Work rotary(std::int64_t heads, std::int64_t kv_heads, std::int64_t width, Dtype dtype) {
+    const std::int64_t length = 1024, row = (heads + 2 * kv_heads) * width;
+    const Tensor x = random({kBytes / std::int64_t(size_of(dtype)) / row / length, length, row}, dtype),
+                 y = Tensor::empty_like(x),
+                 table = ops::rotary_table(length, ops::rotary_speeds(width), Dtype::f32, Device::cuda());
+    const RotarySpec spec{x.size(0) * length, heads + 2 * kv_heads, heads + kv_heads, width, width, length, 0, false};
+    return {2.0 * double(x.bytes()), [=] { gpu().rotary(spec, x.view(), table.view(), {}, y.view()); }};
 }
 Work batch_norm_stats(std::int64_t columns, Dtype dtype) {
     const Tensor x = matrix(dtype, columns), mean = random({columns}, Dtype::f32),
@@ -229,6 +260,11 @@ Work avg_pool(Dtype dtype, bool backward) {
             }};
 }
 
+// The norms of GPT-2 124M over 32 x 1024 tokens, and of a Llama of 1.1B over 8 x 2048.
+const Shape kGpt{32768, 768};
+const NormWork kGptSum{kGpt, Dtype::f32, Dtype::f32, true, false};
+const NormWork kLlamaSum{{16384, 2048}, Dtype::f32, Dtype::f32, true, true};
+
 const std::vector<Kernel>& kernels() {
     const std::int64_t k = 1024;
     static const std::vector<Kernel> all = {
@@ -249,10 +285,22 @@ const std::vector<Kernel>& kernels() {
         {"cast to f32", kCopyBar, [](Dtype d) { return cast(d, Dtype::f32); }},
         {"cast from f32", kCopyBar, [](Dtype d) { return cast(Dtype::f32, d); }},
         {"dropout", kCopyBar, dropout},
-        {"layer_norm 1024", kCopyBar, [](Dtype d) { return layer_norm(1024, d); }},
-        {"layer_norm 4096", kCopyBar, [](Dtype d) { return layer_norm(4096, d); }},
-        {"layer_norm back 1024", kCopyBar, [](Dtype d) { return layer_norm_backward(1024, d); }},
-        {"layer_norm back 4096", kCopyBar, [](Dtype d) { return layer_norm_backward(4096, d); }},
+        {"layer_norm 1024", kCopyBar, [](Dtype d) { return layer_norm(1024, d, false); }},
+        {"layer_norm 4096", kCopyBar, [](Dtype d) { return layer_norm(4096, d, false); }},
+        {"layer_norm back 1024", kCopyBar, [](Dtype d) { return layer_norm(1024, d, true); }},
+        {"layer_norm back 4096", kCopyBar, [](Dtype d) { return layer_norm(4096, d, true); }},
+        {"norm of f32 768", kCopyBar, [](Dtype d) { return model_norm({kGpt}, true, false, d); }},
+        {"norm of f32 back 768", kCopyBar, [](Dtype d) { return model_norm({kGpt}, true, true, d); }},
+        {"add_norm 768", kCopyBar, [](Dtype d) { return model_norm(kGptSum, false, false, d); }},
+        {"add_norm back 768", kCopyBar, [](Dtype d) { return model_norm(kGptSum, false, true, d); }},
+        {"add_norm f32 768", kCopyBar, [](Dtype d) { return model_norm(kGptSum, true, false, d); }},
+        {"add_norm f32 back 768", kCopyBar, [](Dtype d) { return model_norm(kGptSum, true, true, d); }},
+        {"add_rms 2048", kCopyBar, [](Dtype d) { return model_norm(kLlamaSum, false, false, d); }},
+        {"add_rms back 2048", kCopyBar, [](Dtype d) { return model_norm(kLlamaSum, false, true, d); }},
+        {"add_rms f32 2048", kCopyBar, [](Dtype d) { return model_norm(kLlamaSum, true, false, d); }},
+        {"add_rms f32 back 2048", kCopyBar, [](Dtype d) { return model_norm(kLlamaSum, true, true, d); }},
+        {"rotary 12 x 64", kCopyBar, [](Dtype d) { return rotary(12, 12, 64, d); }},
+        {"rotary 32 + 4 x 64", kCopyBar, [](Dtype d) { return rotary(32, 4, 64, d); }},
         {"batch_norm stats 64", kCopyBar, [](Dtype d) { return batch_norm_stats(64, d); }},
         {"batch_norm stats 1024", kCopyBar, [](Dtype d) { return batch_norm_stats(1024, d); }},
         {"batch_norm 64", kCopyBar, [](Dtype d) { return batch_norm(64, d); }},

@@ -66,7 +66,9 @@ std::optional<Dtype> cast_target(const CastPolicy& policy, CastClass cast, std::
     if (!any) return std::nullopt;
     switch (policy.mode) {
         case CastPolicy::Mode::fp32:
-            return cast == CastClass::keep ? std::nullopt : std::optional(promote(widest(inputs), Dtype::f32));
+            return cast == CastClass::keep || cast == CastClass::wide_inside
+                       ? std::nullopt
+                       : std::optional(promote(widest(inputs), Dtype::f32));
         case CastPolicy::Mode::off:
             return cast == CastClass::widest ? std::optional(widest(inputs)) : std::nullopt;
         case CastPolicy::Mode::low:
@@ -81,11 +83,21 @@ std::optional<Dtype> cast_target(const CastPolicy& policy, CastClass cast, std::
         // values, such as losses, stay FP32.
         case CastClass::widest:
             return policy.level >= Level::O2 && any_of_dtype(inputs, policy.low) ? policy.low : widest(inputs);
+        case CastClass::wide_inside:
         case CastClass::keep:
         case CastClass::refuse:
             break;
     }
     return std::nullopt;
+}
+
+Dtype result_target(const CastPolicy& policy, CastClass cast, std::span<const Tensor> inputs) {
+    const Dtype given = inputs.front().dtype();
+    if (!castable(inputs.front())) return given;
+    // What feeds products is of their dtype; otherwise as the class says for inputs.
+    if (cast == CastClass::wide_inside && policy.mode == CastPolicy::Mode::low) return policy.low;
+    if (cast == CastClass::wide_inside) cast = CastClass::fp32;
+    return cast_target(policy, cast, inputs).value_or(given);
 }
 
 void set_global_policy(std::string_view name) {

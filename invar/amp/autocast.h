@@ -43,6 +43,9 @@ class Autocast {
 
 // The dtype an op of this class must see its floating inputs in, or nothing where it takes them as they are.
 std::optional<Dtype> cast_target(const CastPolicy& policy, CastClass cast, std::span<const Tensor> inputs);
+// The dtype of the result of an op that is not cast for, because it widens what it reads by itself; the first input is
+// its activation.
+Dtype result_target(const CastPolicy& policy, CastClass cast, std::span<const Tensor> inputs);
 
 // The policy that models start from when nothing else is said, by name, as in Keras ("mixed_float16"). Thread-local.
 void set_global_policy(std::string_view name);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
 #include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
@@ -64,11 +65,37 @@ class Sum {
         owned_ = true;
         add_into(gradient, total_);
     }
-    Tensor take() { return std::move(total_); }
+    Tensor take() {
+        owned_ = false;
+        return std::exchange(total_, {});
+    }
+    bool is(const Shape& shape, Dtype dtype) const {
+        return total_ && total_.shape() == shape && total_.dtype() == dtype && total_.is_contiguous();
+    }
 
   private:
     Tensor total_;
     bool owned_ = false;
+};
+
+using Sums = std::unordered_map<const Node*, Sum>;
+
+// Those of the backward that runs on this thread; nullptr where none does, and where a watcher wants the parts.
+Sums*& running_sums() {
+    thread_local Sums* sums = nullptr;
+    return sums;
+}
+
+// Makes them the running ones until the end of a scope. A checkpointed region runs a backward inside another one.
+class SumsScope {
+  public:
+    explicit SumsScope(Sums* sums) : outer_(std::exchange(running_sums(), sums)) {}
+    ~SumsScope() { running_sums() = outer_; }
+    SumsScope(const SumsScope&) = delete;
+    SumsScope& operator=(const SumsScope&) = delete;
+
+  private:
+    Sums* outer_;
 };
 
 }  // namespace
@@ -193,7 +220,7 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
         return a->sequence() < b->sequence();
     };
     std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, decltype(earlier)> ready(earlier);
-    std::unordered_map<Node*, Sum> sums;
+    Sums sums;
     for (std::size_t i = 0; i < roots.size(); ++i) {
         const std::shared_ptr<Node> start = gradient_edge(roots[i]);
         const auto [place, fresh] = sums.try_emplace(start.get());
@@ -208,9 +235,11 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
         Tensors outgoing;
         if (OpWatcher* const watcher = OpWatcher::current()) {
             const PauseWatch pause;
+            const SumsScope apart(nullptr);
             outgoing = node->backward(incoming);
             watcher->backward({*node, incoming, outgoing});
         } else {
+            const SumsScope mine(&sums);
             outgoing = node->backward(incoming);
         }
         incoming = {};
@@ -229,6 +258,13 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
             outgoing[i] = {};
         }
     }
+}
+
+Tensor take_pending_gradient(const Node& input, const Shape& shape, Dtype dtype) {
+    if (running_sums() == nullptr) return {};
+    const auto found = running_sums()->find(&input);
+    // The entry stays, and with it the node's place in the queue.
+    return found != running_sums()->end() && found->second.is(shape, dtype) ? found->second.take() : Tensor{};
 }
 
 GradMode::GradMode(bool recording) : previous_(recording_flag()) {

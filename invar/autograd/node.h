@@ -86,6 +86,11 @@ void backward(const Tensor& root, const Tensor& gradient = {}, bool keep_graph =
 // From several results at once, each with its gradient: what they share is gone through once, with the sum.
 void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph = false);
 
+// For a node that is running backward: the gradient that this backward has collected so far for one of its inputs. Who
+// takes it adds it to what it hands on to that input, which then gets the whole sum in one pass. Undefined where there
+// is none, or none of this shape and dtype, dense; and where an OpWatcher is told of each node's own part.
+Tensor take_pending_gradient(const Node& input, const Shape& shape, Dtype dtype);
+
 // Whether operations are recorded on this thread, until the end of a scope.
 class GradMode {
   public:

@@ -16,8 +16,8 @@ namespace invar {
 
 namespace {
 
-constexpr CastClass kClasses[] = {CastClass::low, CastClass::fp32, CastClass::widest, CastClass::keep,
-                                  CastClass::refuse};
+constexpr CastClass kClasses[] = {CastClass::low,    CastClass::fp32, CastClass::wide_inside,
+                                  CastClass::widest, CastClass::keep, CastClass::refuse};
 
 std::string_view meaning(CastClass cast) {
     switch (cast) {
@@ -25,6 +25,8 @@ std::string_view meaning(CastClass cast) {
             return "runs in the low precision";
         case CastClass::fp32:
             return "runs in FP32";
+        case CastClass::wide_inside:
+            return "computes in FP32 on what it gets, gives the low precision";
         case CastClass::widest:
             return "runs in the widest of its inputs";
         case CastClass::keep:
@@ -86,7 +88,9 @@ void list_ops(const OpsArguments& arguments) {
 void add_ops(CLI::App& app, int&) {
     CLI::App* command = app.add_subcommand("ops", "List the operations and what autocast does with each");
     auto arguments = std::make_shared<OpsArguments>();
-    command->add_option("--class", arguments->cast_class, "Only those of this class: low, fp32, widest, keep or refuse")
+    command
+        ->add_option("--class", arguments->cast_class,
+                     "Only those of this class: low, fp32, wide_inside, widest, keep or refuse")
         ->type_name("CLASS");
     command->add_flag("--json", arguments->json, "Print one JSON object a line");
     command->add_flag("--markdown", arguments->markdown, "Print a Markdown document");

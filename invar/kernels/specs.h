@@ -148,6 +148,35 @@ INVAR_HD double variance_in(double value) {
     return kept - kept == C(0) ? value : double(kept - kept);
 }
 
+// A norm over each row of [rows, columns], dense. Statistics are f32 (f64 for f64), [rows]. Without a mean nothing is
+// subtracted: RMS norm.
+struct NormForward {
+    View x;
+    View branch, sum;  // where there is a branch, sum = x + branch is written, and is what is normalised, as rounded
+    View gamma, beta;  // either may be absent
+    View y, mean, rstd;
+    double eps;
+    Dtype computes_for() const { return sum ? sum.dtype : x.dtype; }
+};
+
+// Gradients that are absent are not computed.
+struct NormBackward {
+    View gy, x, gamma, mean, rstd;
+    View gx;
+    View pending;  // of gx's dtype: added to the norm's own gradient, once that is rounded; may be absent
+    View gbranch;  // the same sum in another dtype
+    View ggamma, gbeta;
+};
+
+// Rotary positions over [rows, heads * width], dense: of each of the first `rotated` heads, the first `turned` elements
+// are seen as two halves, and each pair across them is turned by an angle of its position; the rest is copied.
+struct RotarySpec {
+    std::int64_t rows, heads, rotated, width, turned;
+    std::int64_t length;  // row r stands at offset + r % length, where no positions are given
+    std::int64_t offset;
+    bool back;  // by the opposite angle
+};
+
 struct CrossEntropySpec {
     std::int64_t rows, classes;
     std::int64_t ignore_index;

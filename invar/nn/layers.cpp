@@ -1,4 +1,3 @@
-#include "invar/kernels/pointwise.h"
 #include "invar/nn/layers.h"
 
 #include <cmath>
@@ -6,6 +5,7 @@
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/checkpoint.h"
 #include "invar/ops/ops.h"
 
@@ -116,6 +116,20 @@ Tensor LayerNorm::forward(const Tensor& x) {
     return ops::layer_norm(x, weight.value.shape(), weight.value, bias.value, eps_);
 }
 
+Tensors LayerNorm::forward(const Tensors& inputs) {
+    if (inputs.size() != 2) return Module::forward(inputs);
+    return ops::add_layer_norm(inputs[0], inputs[1], weight.value, bias.value, eps_);
+}
+
+RmsNorm::RmsNorm(std::int64_t size, double eps) : weight(add_parameter("weight", filled({size}, 1.0))), eps_(eps) {}
+Tensor RmsNorm::forward(const Tensor& x) {
+    return ops::rms_norm(x, weight.value, eps_);
+}
+Tensors RmsNorm::forward(const Tensors& inputs) {
+    if (inputs.size() != 2) return Module::forward(inputs);
+    return ops::add_rms_norm(inputs[0], inputs[1], weight.value, eps_);
+}
+
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps)
     : weight(add_parameter("weight", filled({channels}, 1.0))),
       bias(add_parameter("bias", filled({channels}, 0.0))),
@@ -170,6 +184,9 @@ std::unique_ptr<Module> BatchNorm::new_instance() const {
 }
 std::unique_ptr<Module> LayerNorm::new_instance() const {
     return std::make_unique<LayerNorm>(weight.value.size(0), eps_);
+}
+std::unique_ptr<Module> RmsNorm::new_instance() const {
+    return std::make_unique<RmsNorm>(weight.value.size(0), eps_);
 }
 std::unique_ptr<Module> GroupNorm::new_instance() const {
     return std::make_unique<GroupNorm>(groups_, weight.value.size(0), eps_);

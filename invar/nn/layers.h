@@ -67,12 +67,26 @@ class BatchNorm : public Module {
     double eps_, momentum_;
 };
 
+// Called with two tensors, a residual stream and a branch, both norms give {their sum, its norm}, in one pass.
 class LayerNorm : public Module {
   public:
     explicit LayerNorm(std::int64_t size, double eps = 1e-5);
     Tensor forward(const Tensor& x) override;
+    Tensors forward(const Tensors& inputs) override;
     std::unique_ptr<Module> new_instance() const override;
     Parameter &weight, &bias;
+
+  private:
+    double eps_;
+};
+
+class RmsNorm : public Module {
+  public:
+    explicit RmsNorm(std::int64_t size, double eps = 1e-6);
+    Tensor forward(const Tensor& x) override;
+    Tensors forward(const Tensors& inputs) override;
+    std::unique_ptr<Module> new_instance() const override;
+    Parameter& weight;
 
   private:
     double eps_;

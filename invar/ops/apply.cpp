@@ -52,6 +52,10 @@ Context::Slot Context::slot(std::size_t i, const Shape& shape, Dtype dtype, Devi
     return {Tensor::empty(shape, dtype, device), false, false};
 }
 
+Tensor Context::take_pending(std::size_t i, const Shape& shape, Dtype dtype) const {
+    return needs(i) ? take_pending_gradient(*node_->inputs()[i], shape, dtype) : Tensor{};
+}
+
 Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype) {
     if (released)
         fail(
@@ -63,15 +67,19 @@ Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, c
     return gradient.dtype() == dtype ? gradient : ops::converted_to(gradient, dtype);
 }
 
-Prepared prepare(const char* name, CastClass cast, const Tensors& inputs) {
+Prepared prepare(const char* name, CastClass cast, bool widens_itself, const Tensors& inputs) {
     const CastPolicy& policy = Autocast::current();
     check<UsageError>(
         cast != CastClass::refuse || policy.mode != CastPolicy::Mode::low,
         "{} is unsafe under autocast: its gradient does not fit in 16 bits; use {}_with_logits on the values before "
         "the sigmoid, or pin the region to FP32",
         name, name);
-    const std::optional<Dtype> target = cast_target(policy, cast, inputs);
     Prepared prepared;
+    std::optional<Dtype> target;
+    if (widens_itself)
+        prepared.result = result_target(policy, cast, inputs);
+    else
+        target = cast_target(policy, cast, inputs);
     prepared.inputs.reserve(inputs.size());
     prepared.edges.reserve(inputs.size());
     const Tensor* first = nullptr;

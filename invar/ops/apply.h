@@ -1,6 +1,8 @@
 // The one crossing of every operation: check -> cast -> run -> record.
 // An op is a struct with kName, kCast, its attributes as members, forward and backward, and kDoc, a few words for
-// `invar ops`; one without kCast does not compile.
+// `invar ops`; one without kCast does not compile. An op that says kWidensItself, and any of the class wide_inside,
+// gets its inputs as they are, computes in FP32 inside, and gives its result in ctx.result_dtype(): no FP32 copy of an
+// activation is made only to be read once.
 #pragma once
 
 #include <concepts>
@@ -22,6 +24,8 @@ class Context {
         if (node_ != nullptr) saved_.emplace_back(tensor);
     }
     bool recording() const { return node_ != nullptr; }
+    // What the result is to be written in, for an op that widens what it reads by itself.
+    Dtype result_dtype() const { return result_dtype_; }
 
     // --- backward ---
     Tensor saved(std::size_t i) const;
@@ -43,6 +47,11 @@ class Context {
     bool is_weight(std::size_t i) const;
     Slot slot(std::size_t i, const Shape& shape, Dtype dtype, Device device) const;
 
+    // The gradient of input i that others have sent so far in this backward, where there is one of this shape and
+    // dtype: whoever takes it adds it to what it returns, in the pass that it makes anyway. The sum is the one, to the
+    // bit, that is made of what nobody takes.
+    Tensor take_pending(std::size_t i, const Shape& shape, Dtype dtype) const;
+
     void release();
     bool released() const { return released_; }
 
@@ -51,6 +60,7 @@ class Context {
     Node* node_ = nullptr;
     std::vector<SavedTensor> saved_;
     bool released_ = false;
+    Dtype result_dtype_ = Dtype::f32;
 };
 
 // The inputs of an op after autocast, and where their gradients go.
@@ -58,12 +68,16 @@ struct Prepared {
     Tensors inputs;
     std::vector<std::shared_ptr<Node>> edges;
     bool recording = false;
+    Dtype result = Dtype::f32;  // of an op that widens by itself
 };
-Prepared prepare(const char* name, CastClass cast, const Tensors& inputs);
+Prepared prepare(const char* name, CastClass cast, bool widens_itself, const Tensors& inputs);
 
 class Recorder {
   public:
-    static void attach(Context& context, Node* node) { context.node_ = node; }
+    static void attach(Context& context, Node* node, const Prepared& prepared) {
+        context.node_ = node;
+        context.result_dtype_ = prepared.result;
+    }
 };
 
 // The gradient as an op expects it: of its result's shape and dtype, and not after a backward that freed what it saved.
@@ -118,15 +132,22 @@ constexpr const char* doc_of() {
 template <class Op>
 inline const int kRegistered = register_op({Op::kName, Op::kCast, doc_of<Op>()});
 
+// Whether an op gets its inputs as they are and widens them by itself.
+template <class Op>
+inline constexpr bool kWidens = Op::kCast == CastClass::wide_inside || requires {
+    Op::kWidensItself;
+};
+
 template <OpDefinition Op>
 Tensor run_prepared(Op op, Prepared& prepared) {
     if (!prepared.recording) {
         Context context;
+        Recorder::attach(context, nullptr, prepared);
         return op.forward(context, prepared.inputs);
     }
     auto node = std::make_shared<OpNode<Op>>(std::move(op));
     node->set_inputs(std::move(prepared.edges));
-    Recorder::attach(node->context, node.get());
+    Recorder::attach(node->context, node.get(), prepared);
     Tensor result = node->op.forward(node->context, prepared.inputs);
     node->shape = result.shape();
     node->dtype = result.dtype();
@@ -137,7 +158,7 @@ Tensor run_prepared(Op op, Prepared& prepared) {
 template <OpDefinition Op>
 Tensor apply(Op op, const Tensors& inputs) {
     (void)kRegistered<Op>;
-    Prepared prepared = prepare(Op::kName, Op::kCast, inputs);
+    Prepared prepared = prepare(Op::kName, Op::kCast, kWidens<Op>, inputs);
     OpWatcher* const watcher = OpWatcher::current();
     if (watcher == nullptr) return run_prepared(std::move(op), prepared);
     // Copied before it runs: an op may let go of what it was given.

@@ -66,6 +66,7 @@ struct CrossEntropy {
     static constexpr const char* kName = "cross_entropy";
     static constexpr const char* kDoc = "negative log-likelihood of softmax(logits)";
     static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr bool kWidensItself = true;  // losses are FP32 whatever the logits are
     RowLoss loss;
 
     CrossEntropySpec spec(const Tensor& logits) const {

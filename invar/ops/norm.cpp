@@ -1,28 +1,12 @@
-#include "invar/kernels/pointwise.h"
 #include "invar/ops/norm.h"
 
-#include "invar/core/error.h"
-#include "invar/ops/apply.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/checkpoint.h"
-#include "invar/ops/shape_tools.h"
+#include "invar/ops/norm_tools.h"
 
 namespace invar::ops {
 
 namespace {
-
-Tensor rows_of(const Tensor& x, std::int64_t columns) {
-    return dense(x).window(0, {columns > 0 ? x.numel() / columns : 0, columns});
-}
-
-// The gradients of gamma and beta as a kernel writes them, f32 (f64), then in the parameter's own dtype.
-struct AffineGradients {
-    Tensor gamma, beta;
-    AffineGradients(const Context& ctx, const Shape& shape, const Tensor& like) {
-        const Dtype dtype = sum_dtype(like.dtype());
-        if (ctx.needs(1)) gamma = Tensor::empty(shape, dtype, like.device());
-        if (ctx.needs(2)) beta = Tensor::empty(shape, dtype, like.device());
-    }
-};
 
 // running = (1 - momentum) * running + momentum * factor * batch, in place.
 void move_towards(const Tensor& running, const Tensor& batch, double momentum, double factor) {
@@ -87,44 +71,14 @@ struct BatchNorm {
     }
 };
 
-struct LayerNorm {
-    static constexpr const char* kName = "layer_norm";
-    static constexpr const char* kDoc = "normalised over the last dimensions";
-    static constexpr CastClass kCast = CastClass::fp32;
-    Shape normalized;
-    double eps;
-
-    Tensor forward(Context& ctx, const Tensors& in) {
-        const Tensor x = rows_of(in[0], normalized.numel());
-        const Tensor gamma = in[1] ? dense(in[1]) : in[1], beta = in[2] ? dense(in[2]) : in[2];
-        Tensor y = Tensor::empty(in[0].shape(), x.dtype(), x.device());
-        Tensor mean = Tensor::empty({x.size(0)}, sum_dtype(x.dtype()), x.device()), rstd = Tensor::empty_like(mean);
-        kernels_for(x.device())
-            .layer_norm(x.view(), view_of(gamma), view_of(beta), rows_of(y, x.size(1)).view(), mean.view(), rstd.view(),
-                        eps);
-        for (const Tensor& kept : {x, gamma, mean, rstd}) ctx.save(kept);
-        return y;
-    }
-    Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor x = ctx.saved(0), gamma = ctx.saved(1), mean = ctx.saved(2), rstd = ctx.saved(3);
-        AffineGradients affine(ctx, normalized, x);
-        Tensor gx;
-        if (ctx.needs(0)) gx = Tensor::empty(g.shape(), x.dtype(), x.device());
-        kernels_for(g.device())
-            .layer_norm_backward(rows_of(g, x.size(1)).view(), x.view(), view_of(gamma), mean.view(), rstd.view(),
-                                 gx ? rows_of(gx, x.size(1)).view() : View{}, view_of(affine.gamma),
-                                 view_of(affine.beta));
-        return {gx, affine.gamma, affine.beta};
-    }
-};
-
 // A layer norm over the pixels and channels of each group, brought together by a permuted copy.
 struct GroupNorm {
     static constexpr const char* kName = "group_norm";
-    static constexpr const char* kDoc = "normalised over groups of channels";
-    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr const char* kDoc = "normalised over groups of channels; statistics in FP32";
+    static constexpr CastClass kCast = CastClass::wide_inside;
     int groups;
     double eps;
+    Dtype from = Dtype::f32;
 
     std::int64_t batch(const Tensor& x) const { return x.size(0); }
     std::int64_t width(const Tensor& x) const { return x.size(-1) / groups; }
@@ -135,12 +89,14 @@ struct GroupNorm {
         const std::int64_t p = pixels(x), w = width(x), c = x.size(-1);
         return x.as_strided(0, {batch(x), groups, p, w}, {p * c, w, c, 1});
     }
-    Tensor gathered(const Tensor& x) const {  // a row for each sample and group
-        const Tensor copy = dense(grouped_view(dense(x)).detach());
+    // A row for each sample and group, widened on the way.
+    Tensor gathered(const Tensor& x) const {
+        const Tensor view = grouped_view(dense(x)).detach(), copy = Tensor::empty_like(view, sum_dtype(x.dtype()));
+        kernels_for(x.device()).copy(view.view(), copy.view());
         return copy.window(0, {batch(x) * groups, pixels(x) * width(x)});
     }
-    Tensor scattered(const Tensor& rows, const Tensor& like) const {
-        Tensor y = Tensor::empty(like.shape(), rows.dtype(), rows.device());
+    Tensor scattered(const Tensor& rows, const Tensor& like, Dtype dtype) const {
+        Tensor y = Tensor::empty(like.shape(), dtype, rows.device());
         const Tensor blocks = rows.window(0, {batch(like), groups, pixels(like), width(like)});
         kernels_for(y.device()).copy(blocks.view(), grouped_view(y).view());
         return y;
@@ -150,15 +106,16 @@ struct GroupNorm {
         const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
         Kernels& kernels = kernels_for(x.device());
         const Tensor rows = gathered(x);
-        Tensor mean = Tensor::empty({rows.size(0)}, sum_dtype(x.dtype()), x.device()), rstd = Tensor::empty_like(mean);
+        from = x.dtype();
+        Tensor mean = Tensor::empty({rows.size(0)}, rows.dtype(), x.device()), rstd = Tensor::empty_like(mean);
         // Between the steps values stay in FP32, so that the result is rounded once.
-        Tensor hat = Tensor::empty_like(rows, mean.dtype());
-        kernels.layer_norm(rows.view(), {}, {}, hat.view(), mean.view(), rstd.view(), eps);
-        const Tensor y = scattered(hat, x);
+        Tensor hat = Tensor::empty_like(rows);
+        kernels.norm({.x = rows.view(), .y = hat.view(), .mean = mean.view(), .rstd = rstd.view(), .eps = eps});
+        const Tensor y = scattered(hat, x, hat.dtype());
         if (gamma) kernels.binary(BinaryOp::Mul, y.view(), expanded(gamma, y.shape()).view(), y.view(), {});
         if (beta) kernels.binary(BinaryOp::Add, y.view(), expanded(beta, y.shape()).view(), y.view(), {});
         for (const Tensor& kept : {rows, gamma, mean, rstd}) ctx.save(kept);
-        return y.dtype() == x.dtype() ? y : converted_to(y, x.dtype());
+        return y.dtype() == ctx.result_dtype() ? y : converted_to(y, ctx.result_dtype());
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         const Tensor rows = ctx.saved(0), gamma = ctx.saved(1), mean = ctx.saved(2), rstd = ctx.saved(3);
@@ -169,13 +126,13 @@ struct GroupNorm {
         const Span3 columns{1, g.numel() / std::max<std::int64_t>(channels, 1), channels};
         if (affine.beta) kernels.sum(columns, g.view(), affine.beta.view(), 1.0, false);
         if (affine.gamma) {  // the normalised values are made again from the statistics
-            Tensor hat = Tensor::empty_like(rows, mean.dtype());
+            Tensor hat = Tensor::empty_like(rows);
             const auto column = [&](const Tensor& t) {
                 return expanded(t.window(0, {t.numel(), 1}), rows.shape()).view();
             };
             kernels.binary(BinaryOp::Sub, rows.view(), column(mean), hat.view(), {});
             kernels.binary(BinaryOp::Mul, hat.view(), column(rstd), hat.view(), {});
-            Tensor product = scattered(hat, g);
+            Tensor product = scattered(hat, g, hat.dtype());
             kernels.binary(BinaryOp::Mul, product.view(), g.view(), product.view(), {});
             kernels.sum(columns, product.view(), affine.gamma.view(), 1.0, false);
         }
@@ -187,23 +144,17 @@ struct GroupNorm {
                 kernels.binary(BinaryOp::Mul, g.view(), expanded(gamma, g.shape()).view(), scaled.view(), {});
             }
             Tensor grows = Tensor::empty_like(rows);
-            kernels.layer_norm_backward(gathered(scaled).view(), rows.view(), {}, mean.view(), rstd.view(),
-                                        grows.view(), {}, {});
-            gx = scattered(grows, g);
+            const Tensor incoming = gathered(scaled);
+            kernels.norm_backward({.gy = incoming.view(),
+                                   .x = rows.view(),
+                                   .mean = mean.view(),
+                                   .rstd = rstd.view(),
+                                   .gx = grows.view()});
+            gx = scattered(grows, g, from);
         }
         return {gx, affine.gamma, affine.beta};
     }
 };
-
-void check_floating(const char* op, const Tensor& x) {
-    if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
-}
-
-void check_parameter(const char* op, const char* name, const Tensor& parameter, const Tensor& x, const Shape& shape) {
-    if (parameter && parameter.shape() != shape)
-        fail("{}: {} {} for an input {}; it must be {}", op, name, parameter.shape().str(), x.shape().str(),
-             shape.str());
-}
 
 }  // namespace
 
@@ -223,17 +174,6 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
     if (!training && (!running_mean || !running_var))
         fail("batch_norm: without training it needs the running mean and variance");
     return apply(BatchNorm{running_mean, running_var, training, momentum, eps}, {x, gamma, beta});
-}
-
-Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& gamma, const Tensor& beta, double eps) {
-    const char* op = LayerNorm::kName;
-    check_floating(op, x);
-    bool fits = normalized.rank() >= 1 && normalized.rank() <= x.rank();
-    for (int i = 1; fits && i <= normalized.rank(); ++i) fits = x.size(-i) == normalized[-i];
-    if (!fits) fail("layer_norm: the last sizes of {} must be {}", x.shape().str(), normalized.str());
-    check_parameter(op, "gamma", gamma, x, normalized);
-    check_parameter(op, "beta", beta, x, normalized);
-    return apply(LayerNorm{normalized, eps}, {x, gamma, beta});
 }
 
 Tensor group_norm(const Tensor& x, int groups, const Tensor& gamma, const Tensor& beta, double eps) {

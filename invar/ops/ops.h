@@ -17,6 +17,7 @@
 #include "invar/ops/pointwise.h"
 #include "invar/ops/pool.h"
 #include "invar/ops/reduce.h"
+#include "invar/ops/rotary.h"
 #include "invar/ops/shape.h"
 #include "invar/ops/softmax.h"
 #include "invar/ops/to.h"

@@ -43,6 +43,19 @@ std::vector<RowCase> row_cases() {
         {"log_softmax", [](const Tensors& in) { return ops::log_softmax(in[0], 1); }, 1, 8},
         {"cross_entropy", [](const Tensors& in) { return ops::cross_entropy(in[0], labels_of(in[0])); }, 2, 2},
         {"layer_norm", [](const Tensors& in) { return ops::layer_norm(in[0], {in[0].size(1)}, in[1], in[2]); }, 2, 8},
+        {"rms_norm", [](const Tensors& in) { return ops::rms_norm(in[0], in[1]); }, 2, 8},
+        {"add_layer_norm",  // the sum's gradient comes on two ways
+         [](const Tensors& in) {
+             const Tensors both = ops::add_layer_norm(in[0], ops::exp(in[0]), in[1], in[2]);
+             return both[0] * both[1];
+         },
+         4, 16},
+        {"add_rms_norm",
+         [](const Tensors& in) {
+             const Tensors both = ops::add_rms_norm(in[0], ops::exp(in[0]), in[1]);
+             return both[0] * both[1];
+         },
+         4, 16},
         {"batch_norm",
          [=](const Tensors& in) {
              const Tensor mean = ops::zeros({in[0].size(1)}, wide(in[0]), in[0].device());
@@ -172,6 +185,12 @@ TEST_F(Gpu, TakesEmptyTensorsAsTheCpuDoes) {
         {"softmax", {0, 3}, [](const Tensor& x) { return ops::softmax(x); }},
         {"softmax of columns", {3, 0}, [](const Tensor& x) { return ops::softmax(x, 0); }},
         {"layer_norm", {0, 3}, [](const Tensor& x) { return ops::layer_norm(x, {3}); }},
+        {"add_rms_norm", {0, 3}, [](const Tensor& x) { return ops::add_rms_norm(x, x)[1]; }},
+        {"rotary",
+         {2, 0, 8},
+         [](const Tensor& x) {
+             return ops::rotary(x, 2, 0, ops::rotary_table(4, ops::rotary_speeds(4), Dtype::f32, x.device()));
+         }},
         {"linear",
          {0, 3},
          [](const Tensor& x) {
@@ -235,6 +254,7 @@ TEST_F(Gpu, CountsPastTwoToThe31InOpsOfRows) {
          }},
         {"softmax", [](const Tensor& x) { return ops::softmax(x); }},
         {"layer_norm", [](const Tensor& x) { return ops::layer_norm(x, {kColumns}); }},
+        {"add_rms_norm", [](const Tensor& x) { return ops::add_rms_norm(x, x)[1]; }},
         {"sum of rows", [](const Tensor& x) { return ops::sum(x, {1}); }},
         {"max_pool2d",
          [](const Tensor& x) {

@@ -28,6 +28,7 @@ std::unique_ptr<Sequential> all_layers() {
         .then(std::make_unique<Flatten>())
         .then(std::make_unique<Linear>(36, 5, true, ImageShape{1, 6, 6}, Activation::gelu_tanh))
         .then(std::make_unique<LayerNorm>(5, 1e-4))
+        .then(std::make_unique<RmsNorm>(5, 1e-3))
         .then(std::make_unique<Dropout>(0.4));
     return net;
 }

@@ -78,6 +78,23 @@ std::vector<Sized> sized_cases() {
     all.push_back({{"layer_norm",
                     [](const Tensors& in) { return layer_norm(in[0], {768}, in[1], in[2]); },
                     {{{2048, 768}, -2, 6}, {{768}, 0.5, 1.5}, {{768}}}}});
+    all.push_back({{"rms_norm",
+                    [](const Tensors& in) { return rms_norm(in[0], in[1]); },
+                    {{{2048, 768}, -2, 6}, {{768}, 0.5, 1.5}}}});
+    all.push_back({{"add_layer_norm",
+                    [](const Tensors& in) {
+                        const Tensors both = add_layer_norm(in[0], in[1], in[2], in[3]);
+                        return both[0] + both[1];
+                    },
+                    {{{2048, 768}, -2, 6}, {{2048, 768}, -1, 1}, {{768}, 0.5, 1.5}, {{768}}}}});
+    all.push_back({{"add_rms_norm",
+                    [](const Tensors& in) {
+                        const Tensors both = add_rms_norm(in[0], in[1], in[2]);
+                        return both[0] + both[1];
+                    },
+                    {{{2048, 768}, -2, 6}, {{2048, 768}, -1, 1}, {{768}, 0.5, 1.5}}}});
+    one("rotary", {{2, 2048, 384}},
+        [](const Tensor& x) { return rotary(x, 4, 1, rotary_table(2048, rotary_speeds(64), x.dtype())); });
     all.push_back({{"group_norm",
                     [](const Tensors& in) { return group_norm(in[0], 8, in[1], in[2]); },
                     {{{8, 28, 28, 64}, -2, 6}, {{64}, 0.5, 1.5}, {{64}}}}});

@@ -256,6 +256,45 @@ void add_norms(std::vector<OpCase>& all) {
                    {{{2, 3, 4}, -2, 2}},
                    2,
                    4});
+    for (const std::int64_t n : {6, 40}) {
+        const CaseInput x{{2, 3, n}, -2, 2}, gamma{{n}, 0.5, 1.5}, beta{{n}};
+        all.push_back({fmt::format("rms_norm/{}", n),
+                       [](const Tensors& in) { return rms_norm(in[0], in[1]); },
+                       {x, gamma},
+                       2,
+                       4});
+        // Both results of the one pass: each alone, and both, so that the sum's gradient comes on two ways.
+        all.push_back({fmt::format("layer_norm/after_sum_{}", n),
+                       [](const Tensors& in) { return add_layer_norm(in[0], in[1], in[2], in[3])[1]; },
+                       {x, x, gamma, beta},
+                       4,
+                       8});
+        all.push_back({fmt::format("rms_norm/after_sum_{}", n),
+                       [](const Tensors& in) { return add_rms_norm(in[0], in[1], in[2])[1]; },
+                       {x, x, gamma},
+                       4,
+                       8});
+        all.push_back({fmt::format("residual_sum/both_{}", n),
+                       [](const Tensors& in) {
+                           const Tensors both = add_layer_norm(in[0], in[1], in[2], in[3]);
+                           return both[0] * cast(both[1], both[0].dtype());
+                       },
+                       {x, x, gamma, beta},
+                       4,
+                       8});
+        all.push_back({fmt::format("residual_sum/rms_{}", n),
+                       [](const Tensors& in) {
+                           const Tensors both = add_rms_norm(in[0], in[1], in[2]);
+                           return both[0] * cast(both[1], both[0].dtype());
+                       },
+                       {x, x, gamma},
+                       4,
+                       8});
+    }
+    all.push_back({"rms_norm/plain", [](const Tensors& in) { return rms_norm(in[0]); }, {{{5, 7}, -2, 2}}, 2, 4});
+    all.push_back({"residual_sum/alone",
+                   [](const Tensors& in) { return add_layer_norm(in[0], in[1])[0]; },
+                   {{{2, 3, 5}}, {{2, 3, 5}}}});
     all.push_back({"group_norm/image",
                    [](const Tensors& in) { return group_norm(in[0], 2, in[1], in[2]); },
                    {{{2, 2, 3, 4}, -2, 2}, {{4}, 0.5, 1.5}, {{4}}},
@@ -364,6 +403,29 @@ void add_attention(std::vector<OpCase>& all) {
                    8});
 }
 
+void add_positions(std::vector<OpCase>& all) {
+    const auto add = [&](const char* name, std::int64_t heads, std::int64_t kv_heads, std::int64_t width,
+                         std::int64_t turned, RotaryPositions (*positions)()) {
+        all.push_back({name,
+                       [=](const Tensors& in) {
+                           const Tensor table = rotary_table(9, rotary_speeds(turned), Dtype::f32, case_device());
+                           return rotary(in[0], heads, kv_heads, table, positions());
+                       },
+                       {{{2, 3, (heads + 2 * kv_heads) * width}}},
+                       2,
+                       2});
+    };
+    const auto first = [] { return RotaryPositions{}; };
+    add("rotary/qkv", 4, 2, 6, 6, first);
+    add("rotary/queries", 3, 0, 4, 4, first);
+    add("rotary/part", 2, 1, 8, 4, [] { return RotaryPositions{.offset = 5}; });
+    add("rotary/wide", 2, 1, 32, 32, first);
+    add("rotary/positions", 2, 1, 4, 4, [] {
+        return RotaryPositions{.positions = indices({0, 8, 1, 2, 2, 7}, {2, 3})};
+    });
+    add("rotary/row_of_positions", 2, 1, 4, 4, [] { return RotaryPositions{1, indices({7, 0, 3}, {3})}; });
+}
+
 void add_reductions(std::vector<OpCase>& all) {
     const auto one = [&](const char* name, Tensor (*run)(const Tensor&)) {
         all.push_back({name, [run](const Tensors& in) { return run(in[0]); }, {{{2, 3, 4}}}, 4, 2});
@@ -465,6 +527,7 @@ const std::vector<OpCase>& all_cases() {
         add_norms(all);
         add_attention(all);
         add_linears(all);
+        add_positions(all);
         add_reductions(all);
         add_losses(all);
         return all;

@@ -21,13 +21,12 @@ const std::map<CastClass, std::vector<std::string>> kClasses{
     {CastClass::low,
      {"matmul", "linear", "conv2d", "conv_transpose2d", "attention", "self_attention", "linear_cross_entropy",
       "linears"}},
-    {CastClass::fp32,
-     {"softmax", "log_softmax", "layer_norm", "group_norm", "sum", "mean", "var", "upsample", "cross_entropy",
-      "nll_loss"}},
-    {CastClass::widest, {"where", "cat"}},
+    {CastClass::fp32, {"softmax", "log_softmax", "sum", "mean", "var", "upsample", "cross_entropy", "nll_loss"}},
+    {CastClass::wide_inside, {"layer_norm", "rms_norm", "group_norm"}},
+    {CastClass::widest, {"where", "cat", "residual_sum"}},
     {CastClass::keep,
      {"reshape", "permute", "unsqueeze", "squeeze", "slice", "index", "expand", "contiguous", "max_pool2d",
-      "avg_pool2d", "batch_norm", "swiglu", "max", "gather", "dropout", "embedding", "cast", "to"}},
+      "avg_pool2d", "batch_norm", "swiglu", "rotary", "max", "gather", "dropout", "embedding", "cast", "to"}},
 };
 
 TEST(CastClasses, AreWhatTheTableSays) {
@@ -47,7 +46,7 @@ TEST(CastClasses, AreWhatTheTableSays) {
 Dtype expected_dtype(CastClass cast, Dtype input, const CastPolicy& policy) {
     if (policy.mode == CastPolicy::Mode::off) return input;
     if (policy.mode == CastPolicy::Mode::fp32) return cast == CastClass::keep ? input : Dtype::f32;
-    if (cast == CastClass::low) return policy.low;
+    if (cast == CastClass::low || cast == CastClass::wide_inside) return policy.low;
     if (cast == CastClass::fp32) return Dtype::f32;
     return input;
 }

@@ -15,13 +15,15 @@
 
 namespace invar {
 
-// The floating dtypes that ops of each cast class were given.
+// The floating dtypes that ops of each cast class were given; of the class fp32, whose ops may widen what they read by
+// themselves, those that they gave.
 struct Deeds : OpWatcher {
     void forward(const ForwardRun& run) override {
         for (const OpEntry& entry : registered_ops()) {
             if (std::strcmp(entry.name, run.op) != 0) continue;
-            for (const Tensor& input : run.inputs)
-                if (input && is_floating(input.dtype())) seen[entry.cast].insert(input.dtype());
+            const Tensors result{run.result};
+            for (const Tensor& tensor : entry.cast == CastClass::fp32 ? result : run.inputs)
+                if (tensor && is_floating(tensor.dtype())) seen[entry.cast].insert(tensor.dtype());
         }
     }
     std::map<CastClass, std::set<Dtype>> seen;

@@ -7,12 +7,12 @@
 namespace invar::cuda {
 namespace {
 
-// Rows of 16 bits keep fewer digits than the short form has.
-template <class Source, class C>
+// Rows of 16 bits keep fewer digits than the short form has; results of FP32 made of them do not.
+template <class Source, bool kWide = false, class C>
 __device__ inline C exponential(C x) {
     if constexpr (std::is_same_v<C, double>)
         return exp(x);
-    else if constexpr (std::is_same_v<Source, PackSource<f16>> || std::is_same_v<Source, PackSource<bf16>>)
+    else if constexpr (!kWide && (std::is_same_v<Source, PackSource<f16>> || std::is_same_v<Source, PackSource<bf16>>))
         return brief_exp(x);
     else
         return expf(x);
@@ -31,18 +31,19 @@ __device__ auto largest_of(const Row& row) {
     return reduce<kGroup>(best, Larger{});
 }
 
-template <int kGroup, class Row, class C>
+template <int kGroup, bool kWide = false, class Row, class C>
 __device__ double sum_of_exponentials(const Row& row, C largest) {
     double total = 0;
     row.each([&](std::int64_t, C* v) {
 #pragma unroll
-        for (int i = 0; i < Row::kWidth; ++i) v[i] = exponential<typename Row::Source>(v[i] - largest);
+        for (int i = 0; i < Row::kWidth; ++i) v[i] = exponential<typename Row::Source, kWide>(v[i] - largest);
         total += small_sum<Row::kWidth>(v);
     });
     return reduce<kGroup>(total, Add{});
 }
 
-template <class Source, int kGroup>
+// kWide: the result is f32, whatever the source is.
+template <class Source, int kGroup, bool kWide>
 __global__ __launch_bounds__(kBlock<kGroup>) void softmax_rows(const Source x, const Dense y, const std::int64_t rows,
                                                                const std::int64_t n, const bool log_form) {
     using C = typename Source::C;
@@ -51,17 +52,21 @@ __global__ __launch_bounds__(kBlock<kGroup>) void softmax_rows(const Source x, c
     if (r >= rows) return;
     const Row<Source, kGroup> row(x, r * n, n);
     const C largest = largest_of<kGroup>(row);
-    const double total = sum_of_exponentials<kGroup>(row, largest);
+    const double total = sum_of_exponentials<kGroup, kWide>(row, largest);
     const C last = C(log_form ? log(total) : 1.0 / total);
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k)
-            v[k] = log_form ? (v[k] - largest) - last : exponential<Source>(v[k] - largest) * last;
-        Source::store(v, y, r * n + i);
+            v[k] = log_form ? (v[k] - largest) - last : exponential<Source, kWide>(v[k] - largest) * last;
+        if constexpr (kWide)
+            store_pack<kWidth>(v, y, r * n + i);
+        else
+            Source::store(v, y, r * n + i);
     });
 }
 
-template <class Source, int kGroup>
+// kNarrow: the gradient is of 16 bits, beside a source of f32.
+template <class Source, int kGroup, bool kNarrow>
 __global__ __launch_bounds__(kBlock<kGroup>) void softmax_backward_rows(const Source gy, const Source y, const Dense gx,
                                                                         const std::int64_t rows, const std::int64_t n,
                                                                         const bool log_form) {
@@ -81,7 +86,10 @@ __global__ __launch_bounds__(kBlock<kGroup>) void softmax_backward_rows(const So
 #pragma unroll
         for (int k = 0; k < kWidth; ++k)
             g[k] = log_form ? g[k] - exponential<Source>(p[k]) * total : p[k] * (g[k] - total);
-        Source::store(g, gx, r * n + i);
+        if constexpr (kNarrow)
+            store_pack<kWidth>(g, gx, r * n + i);
+        else
+            Source::store(g, gx, r * n + i);
     });
 }
 
@@ -237,12 +245,17 @@ void CudaKernels::softmax(const Span3& span, const View& x, const View& y, bool 
             softmax_columns<float><<<blocks, kThreads, 0, stream>>>(x, y, span, log);
         return;
     }
-    for_rows(span.n, {&x, &y}, [&](auto tag, auto group) {
+    const auto run = [&](auto tag, auto group, auto wide) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        softmax_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
-            Source(x), y, span.outer, span.n, log);
-    });
+        softmax_rows<Source, kGroup, decltype(wide)::value>
+            <<<grid_for(span.outer, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(Source(x), y, span.outer, span.n,
+                                                                                       log);
+    };
+    if (is_sixteen_bit(x.dtype) && y.dtype == Dtype::f32 && aligned(y.data))
+        for_rows(span.n, {&x}, [&](auto tag, auto group) { run(tag, group, std::true_type{}); });
+    else
+        for_rows(span.n, {&x, &y}, [&](auto tag, auto group) { run(tag, group, std::false_type{}); });
 }
 
 void CudaKernels::softmax_backward(const Span3& span, const View& gy, const View& y, const View& gx, bool log) {
@@ -256,12 +269,17 @@ void CudaKernels::softmax_backward(const Span3& span, const View& gy, const View
             softmax_backward_columns<float><<<blocks, kThreads, 0, stream>>>(gy, y, gx, span, log);
         return;
     }
-    for_rows(span.n, {&gy, &y, &gx}, [&](auto tag, auto group) {
+    const auto run = [&](auto tag, auto group, auto narrow) {
         using Source = typename decltype(tag)::type;
         constexpr int kGroup = decltype(group)::value;
-        softmax_backward_rows<Source, kGroup><<<grid_for(span.outer, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
-            Source(gy), Source(y), gx, span.outer, span.n, log);
-    });
+        softmax_backward_rows<Source, kGroup, decltype(narrow)::value>
+            <<<grid_for(span.outer, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(Source(gy), Source(y), gx,
+                                                                                       span.outer, span.n, log);
+    };
+    if (gy.dtype == Dtype::f32 && is_sixteen_bit(gx.dtype) && aligned(gx.data))
+        for_rows(span.n, {&gy, &y}, [&](auto tag, auto group) { run(tag, group, std::true_type{}); });
+    else
+        for_rows(span.n, {&gy, &y, &gx}, [&](auto tag, auto group) { run(tag, group, std::false_type{}); });
 }
 
 void CudaKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target,

@@ -99,13 +99,13 @@ struct Row {
 #pragma unroll
         for (int k = 0; k < kHeld; ++k) {
             if (place(k) >= n) return;
-            Source::unpack(held[k], values);
+            source->unpack(held[k], values);
             f(place(k), values);
         }
         for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) {
             typename Source::Raw raw;
             source->read(base + i, raw);
-            Source::unpack(raw, values);
+            source->unpack(raw, values);
             f(i, values);
         }
     }

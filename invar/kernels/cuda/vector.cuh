@@ -186,6 +186,7 @@ struct Dense {
 
 template <class T, int kCount>
 struct Pack {
+    using Element = T;
     static constexpr int kBytes = kCount * int(sizeof(T));
     static_assert(kBytes == 8 || kBytes % 16 == 0);
     using Word = std::conditional_t<kBytes == 8, uint2, uint4>;

@@ -1,5 +1,6 @@
-// Layer and batch normalisation of [rows, columns]. Statistics are taken in float and added up in double; the mean is
-// subtracted before anything is squared, so that a large mean costs no digits.
+// Layer norm and RMS norm of [rows, columns], with the residual sum before them, a row at a time. Statistics are taken
+// in float and added up in double; the mean is subtracted before anything is squared, so that a large mean costs no
+// digits.
 #include <cmath>
 
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
@@ -20,197 +21,68 @@ std::vector<C> load_or(const View& view, std::int64_t n, C otherwise) {
     return view ? load_vector<C>(view) : std::vector<C>(std::size_t(n), otherwise);
 }
 
-void store_vector(const std::vector<double>& values, const View& view) {
-    if (view) store(values.data(), view.data, view.dtype, 1, std::int64_t(values.size()));
-}
-
-// --- batch norm: statistics down the columns, then one pass over blocks of whole rows ---
-
-// f(at, column, count, width) for pieces of at most kBlock elements: `count` rows of `width` columns, dense, from
-// element `at`.
-template <class F>
-void for_pieces(std::int64_t row, std::int64_t end, std::int64_t columns, const F& f) {
-    const std::int64_t width = std::min(kBlock, columns), together = columns <= kBlock ? kBlock / columns : 1;
-    for (; row < end; row += together)
-        for (std::int64_t column = 0; column < columns; column += width)
-            f(row * columns + column, column, std::min(together, end - row), std::min(width, columns - column));
-}
-
-// The same over all rows, in parallel.
-template <class F>
-void for_all_pieces(std::int64_t rows, std::int64_t columns, const F& f) {
-    if (rows * columns == 0) return;
-    const std::int64_t rows_each = divide_up(16 * kBlock, columns);
-    parallel_for(divide_up(rows, rows_each), rows * columns, [&](std::int64_t item) {
-        for_pieces(item * rows_each, std::min(rows, (item + 1) * rows_each), columns, f);
-    });
-}
-
 template <class C>
 const C* read(const View& x, std::int64_t at, std::int64_t n, C* buffer) {
     return load(byte_at(x.data, x.dtype, at), x.dtype, 1, n, buffer);
 }
 
-template <class C>
-void batch_stats(const View& x, const View& mean, const View& variance) {
-    const std::int64_t columns = columns_of(x), rows = rows_of(x), width = std::min(kBlock, columns);
-    if (columns == 0) return;
-    // Deviations are taken from the mean of the first few rows: near enough to the mean that squares do not cancel.
-    const std::int64_t few = std::min<std::int64_t>(rows, 64);
-    std::vector<double> start(std::size_t(columns), 0.0);
-    C buffer[kBlock];
-    for_pieces(0, few, columns, [&](std::int64_t at, std::int64_t column, std::int64_t count, std::int64_t w) {
-        const C* v = read(x, at, count * w, buffer);
-        for (std::int64_t i = 0; i < count * w; ++i) start[std::size_t(column + i % w)] += double(v[i]);
-    });
-    std::vector<C> shift(std::size_t(columns), C(0));
-    for (std::size_t i = 0; i < shift.size(); ++i) shift[i] = C(start[i] / double(std::max<std::int64_t>(few, 1)));
+// to[at ...] = f(i) for n elements; `buffer` holds them on their way where they are rounded.
+template <class C, class F>
+void write(const View& to, std::int64_t at, std::int64_t n, C* buffer, const F& f) {
+    void* place = byte_at(to.data, to.dtype, at);
+    C* __restrict out = target(place, to.dtype, 1, buffer);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(i);
+    store(out, place, to.dtype, 1, n);
+}
 
-    const auto sums = column_sums<C>(
-        1, rows, columns, width, 2,
-        [&](std::int64_t, std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t w, C* __restrict sum) {
-            C loaded[kBlock];
-            C* __restrict squares = sum + w;
-            const C* __restrict s = shift.data() + column;
-            const std::int64_t together = w == columns ? kBlock / w : 1;
-            for (; row < end; row += together) {
-                const std::int64_t count = std::min(together, end - row);
-                const C* v = read(x, row * columns + column, count * w, loaded);
-                for (std::int64_t r = 0; r < count; ++r)
-                    for (std::int64_t i = 0; i < w; ++i) {
-                        const C d = v[r * w + i] - s[i];
-                        sum[i] += d;
-                        squares[i] += d * d;
-                    }
-            }
-        });
-    std::vector<double> means(start.size()), variances(start.size());
-    for (std::size_t i = 0; i < means.size(); ++i) {
-        const double d = sums[i] / double(rows), square = sums[std::size_t(columns) + i] / double(rows) - d * d;
-        means[i] = double(shift[i]) + d;
-        variances[i] = variance_in<C>(square < 0 ? 0 : square);
-    }
-    store_vector(means, mean);
-    store_vector(variances, variance);
+// The values as a tensor of this dtype would keep them; `room` is for n of them.
+template <class C>
+void round_as(Dtype dtype, C* values, std::int64_t n, C* room) {
+    if (dtype == dtype_of<C>) return;
+    store(values, room, dtype, 1, n);
+    load(room, dtype, 1, n, values);
+}
+
+// What is normalised: the row itself, or its sum with the branch as that was rounded, so that backward, which reads the
+// sum again, finds the same numbers.
+template <class C>
+const C* row_to_normalise(const NormForward& p, std::int64_t at, std::int64_t n, C* buffer) {
+    const C* x = read(p.x, at, n, buffer);
+    if (!p.branch) return x;
+    const C* branch = read(p.branch, at, n, buffer + n);
+    write(p.sum, at, n, buffer + 2 * n, [=](std::int64_t i) { return x[i] + branch[i]; });
+    return read(p.sum, at, n, buffer);
 }
 
 template <class C>
-void batch_forward(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta,
-                   const View& y) {
-    const std::int64_t columns = columns_of(x);
-    const auto center = load_vector<C>(mean), bias = load_or<C>(beta, columns, 0);
-    auto scale = load_or<C>(gamma, columns, 1);
-    const auto inverse = load_vector<C>(rstd);
-    for (std::size_t i = 0; i < scale.size(); ++i) scale[i] *= inverse[i];
-    for_all_pieces(rows_of(x), columns, [&](std::int64_t at, std::int64_t column, std::int64_t count, std::int64_t w) {
-        C buffer[kBlock];
-        const C* v = read(x, at, count * w, buffer);
-        void* to = byte_at(y.data, y.dtype, at);
-        C* out = target(to, y.dtype, 1, buffer);
-        const C *m = center.data() + column, *a = scale.data() + column, *b = bias.data() + column;
-        for (std::int64_t r = 0; r < count; ++r)
-            for (std::int64_t i = 0; i < w; ++i) out[r * w + i] = (v[r * w + i] - m[i]) * a[i] + b[i];
-        store(out, to, y.dtype, 1, count * w);
-    });
-}
-
-template <class C>
-void batch_backward(const View& gy, const View& x, const View& mean, const View& rstd, const View& gamma,
-                    const View& gx, const View& ggamma, const View& gbeta, bool batch_statistics) {
-    const std::int64_t columns = columns_of(x), rows = rows_of(x), width = std::min(kBlock, columns);
-    if (columns == 0) return;
-    const auto center = load_vector<C>(mean), inverse = load_vector<C>(rstd), weight = load_or<C>(gamma, columns, 1);
-    std::vector<double> sums(std::size_t(2 * columns));  // of gy, and of gy times the deviation
-    if (batch_statistics || ggamma || gbeta) {
-        sums = column_sums<C>(1, rows, columns, width, 2,
-                              [&](std::int64_t, std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t w,
-                                  C* __restrict sum) {
-                                  C first[kBlock], second[kBlock];
-                                  C* __restrict products = sum + w;
-                                  const C* __restrict m = center.data() + column;
-                                  const std::int64_t together = w == columns ? kBlock / w : 1;
-                                  for (; row < end; row += together) {
-                                      const std::int64_t count = std::min(together, end - row);
-                                      const C* g = read(gy, row * columns + column, count * w, first);
-                                      const C* v = read(x, row * columns + column, count * w, second);
-                                      for (std::int64_t r = 0; r < count; ++r)
-                                          for (std::int64_t i = 0; i < w; ++i) {
-                                              sum[i] += g[r * w + i];
-                                              products[i] += g[r * w + i] * (v[r * w + i] - m[i]);
-                                          }
-                                  }
-                              });
-    }
-    // gx = gy * a + (x - mean) * b + c, column by column.
-    std::vector<double> gammas(std::size_t(columns), 0.0), betas(std::size_t(columns), 0.0);
-    std::vector<C> slope(std::size_t(columns), C(0)), pull(slope), constant(slope);
-    for (std::size_t i = 0; i < slope.size(); ++i) {
-        const double inv = double(inverse[i]), product = sums[std::size_t(columns) + i];
-        gammas[i] = product * inv;
-        betas[i] = sums[i];
-        slope[i] = C(double(weight[i]) * inv);
-        if (!batch_statistics || rows == 0) continue;
-        pull[i] = C(-double(weight[i]) * inv * inv * inv * product / double(rows));
-        constant[i] = C(-double(weight[i]) * inv * sums[i] / double(rows));
-    }
-    store_vector(gammas, ggamma);
-    store_vector(betas, gbeta);
-    if (!gx) return;
-    for_all_pieces(rows, columns, [&](std::int64_t at, std::int64_t column, std::int64_t count, std::int64_t w) {
-        C first[kBlock], second[kBlock];
-        const C *g = read(gy, at, count * w, first), *a = slope.data() + column;
-        void* to = byte_at(gx.data, gx.dtype, at);
-        C* out = target(to, gx.dtype, 1, first);
-        if (batch_statistics) {
-            const C *v = read(x, at, count * w, second), *m = center.data() + column;
-            const C *b = pull.data() + column, *c = constant.data() + column;
-            for (std::int64_t r = 0; r < count; ++r)
-                for (std::int64_t i = 0; i < w; ++i) {
-                    const std::int64_t k = r * w + i;
-                    out[k] = g[k] * a[i] + ((v[k] - m[i]) * b[i] + c[i]);
-                }
-        } else {
-            for (std::int64_t r = 0; r < count; ++r)
-                for (std::int64_t i = 0; i < w; ++i) out[r * w + i] = g[r * w + i] * a[i];
-        }
-        store(out, to, gx.dtype, 1, count * w);
-    });
-}
-
-// --- layer norm: a row at a time, widened into scratch where it is not of type C ---
-
-template <class C>
-void layer_forward(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
-                   const View& rstd, double eps) {
-    const std::int64_t n = columns_of(x), rows = rows_of(x);
-    const auto weight = load_or<C>(gamma, n, 1), bias = load_or<C>(beta, n, 0);
-    ThreadRows<C> scratch(n);
+void forward(const NormForward& p) {
+    const std::int64_t n = columns_of(p.x), rows = rows_of(p.x);
+    const auto weight = load_or<C>(p.gamma, n, 1), bias = load_or<C>(p.beta, n, 0);
+    ThreadRows<C> scratch(3 * n);
     parallel_for(rows, rows * n, [&](std::int64_t row) {
         C* buffer = scratch.mine();
-        const C* v = read(x, row * n, n, buffer);
+        const C* v = row_to_normalise(p, row * n, n, buffer);
         // In double: of a row far from zero the mean would lose the digits that its deviations are made of.
-        const double center = lane_sum<double>(n, [v](std::int64_t i) { return double(v[i]); }) / double(n);
+        const double center =
+            p.mean ? lane_sum<double>(n, [v](std::int64_t i) { return double(v[i]); }) / double(n) : 0;
         const C m = C(center);
         const double spread = lane_sum<C>(n, [v, m](std::int64_t i) { return (v[i] - m) * (v[i] - m); }) / double(n);
-        const double inverse = 1.0 / std::sqrt(variance_in<C>(spread) + eps);
+        const double inverse = 1.0 / std::sqrt(variance_in<C>(spread) + p.eps);
         const C s = C(inverse), *a = weight.data(), *b = bias.data();
-        void* to = byte_at(y.data, y.dtype, row * n);
-        C* out = target(to, y.dtype, 1, buffer);
-        for (std::int64_t i = 0; i < n; ++i) out[i] = (v[i] - m) * s * a[i] + b[i];
-        store(out, to, y.dtype, 1, n);
-        if (mean) store(&center, byte_at(mean.data, mean.dtype, row), mean.dtype, 1, 1);
-        if (rstd) store(&inverse, byte_at(rstd.data, rstd.dtype, row), rstd.dtype, 1, 1);
+        write(p.y, row * n, n, buffer + n, [=](std::int64_t i) { return (v[i] - m) * s * a[i] + b[i]; });
+        if (p.mean) store(&center, byte_at(p.mean.data, p.mean.dtype, row), p.mean.dtype, 1, 1);
+        store(&inverse, byte_at(p.rstd.data, p.rstd.dtype, row), p.rstd.dtype, 1, 1);
     });
 }
 
 template <class C>
-void layer_backward(const View& gy, const View& x, const View& gamma, const View& mean, const View& rstd,
-                    const View& gx, const View& ggamma, const View& gbeta) {
-    const std::int64_t n = columns_of(x), rows = rows_of(x);
+void backward(const NormBackward& p) {
+    const std::int64_t n = columns_of(p.x), rows = rows_of(p.x);
     if (n == 0) return;
-    const auto weight = load_or<C>(gamma, n, 1), center = load_vector<C>(mean), inverse = load_vector<C>(rstd);
-    const bool parameters = ggamma || gbeta;
-    ThreadRows<C> scratch(3 * n);
+    const auto weight = load_or<C>(p.gamma, n, 1), center = load_or<C>(p.mean, rows, 0),
+               inverse = load_vector<C>(p.rstd);
+    const bool parameters = p.ggamma || p.gbeta;
+    ThreadRows<C> scratch(4 * n);
     // gx and the columns' sums in one walk, while the rows are in the cache: sums of gy * xhat, then of gy.
     const auto sums = column_sums<C>(
         1, rows, n, n, 2,
@@ -220,59 +92,49 @@ void layer_backward(const View& gy, const View& x, const View& gamma, const View
             C* __restrict plain = products + n;
             const C* __restrict a = weight.data();
             for (; row < end; ++row) {
+                const std::int64_t at = row * n;
                 const C m = center[std::size_t(row)], s = inverse[std::size_t(row)];
-                const C* g = read(gy, row * n, n, buffer + n);
-                const C* v = read(x, row * n, n, buffer + 2 * n);
+                const C* g = read(p.gy, at, n, buffer + n);
+                const C* v = read(p.x, at, n, buffer + 2 * n);
                 for (std::int64_t i = 0; i < n; ++i) hat[i] = (v[i] - m) * s;
                 if (parameters)
                     for (std::int64_t i = 0; i < n; ++i) {
                         products[i] += g[i] * hat[i];
                         plain[i] += g[i];
                     }
-                if (!gx) continue;
-                const C level = C(lane_sum<C>(n, [g, a](std::int64_t i) { return g[i] * a[i]; }) / double(n));
+                if (!p.gx) continue;
+                C level = 0;
+                if (p.mean) level = C(lane_sum<C>(n, [g, a](std::int64_t i) { return g[i] * a[i]; }) / double(n));
                 const C tilt =
                     C(lane_sum<C>(n, [g, a, hat](std::int64_t i) { return g[i] * a[i] * hat[i]; }) / double(n));
-                void* to = byte_at(gx.data, gx.dtype, row * n);
-                C* out = target(to, gx.dtype, 1, buffer + n);
-                for (std::int64_t i = 0; i < n; ++i) out[i] = s * (g[i] * a[i] - level - hat[i] * tilt);
-                store(out, to, gx.dtype, 1, n);
+                const auto slope = [=](std::int64_t i) { return s * (g[i] * a[i] - level - hat[i] * tilt); };
+                C* own = buffer + 3 * n;
+                if (p.pending) {  // two rounded gradients are added: the bits of a sum that is made by itself
+                    for (std::int64_t i = 0; i < n; ++i) own[i] = slope(i);
+                    round_as(p.gx.dtype, own, n, buffer + n);
+                    const C* others = read(p.pending, at, n, buffer + 2 * n);
+                    write(p.gx, at, n, buffer + n, [=](std::int64_t i) { return others[i] + own[i]; });
+                } else {
+                    write(p.gx, at, n, own, slope);
+                }
+                if (p.gbranch) {
+                    const C* whole = read(p.gx, at, n, buffer + n);
+                    write(p.gbranch, at, n, own, [=](std::int64_t i) { return whole[i]; });
+                }
             }
         });
-    if (ggamma) store(sums.data(), ggamma.data, ggamma.dtype, 1, n);
-    if (gbeta) store(sums.data() + n, gbeta.data, gbeta.dtype, 1, n);
+    if (p.ggamma) store(sums.data(), p.ggamma.data, p.ggamma.dtype, 1, n);
+    if (p.gbeta) store(sums.data() + n, p.gbeta.data, p.gbeta.dtype, 1, n);
 }
 
 }  // namespace
 
-void CpuKernels::layer_norm(const View& x, const View& gamma, const View& beta, const View& y, const View& mean,
-                            const View& rstd, double eps) {
-    compute_as(x.dtype,
-               [&](auto tag) { layer_forward<typename decltype(tag)::type>(x, gamma, beta, y, mean, rstd, eps); });
+void CpuKernels::norm(const NormForward& norm) {
+    compute_as(norm.computes_for(), [&](auto tag) { forward<typename decltype(tag)::type>(norm); });
 }
 
-void CpuKernels::layer_norm_backward(const View& gy, const View& x, const View& gamma, const View& mean,
-                                     const View& rstd, const View& gx, const View& ggamma, const View& gbeta) {
-    compute_as(x.dtype, [&](auto tag) {
-        layer_backward<typename decltype(tag)::type>(gy, x, gamma, mean, rstd, gx, ggamma, gbeta);
-    });
-}
-
-void CpuKernels::batch_norm_stats(const View& x, const View& mean, const View& variance) {
-    compute_as(x.dtype, [&](auto tag) { batch_stats<typename decltype(tag)::type>(x, mean, variance); });
-}
-
-void CpuKernels::batch_norm(const View& x, const View& mean, const View& rstd, const View& gamma, const View& beta,
-                            const View& y) {
-    compute_as(x.dtype, [&](auto tag) { batch_forward<typename decltype(tag)::type>(x, mean, rstd, gamma, beta, y); });
-}
-
-void CpuKernels::batch_norm_backward(const View& gy, const View& x, const View& mean, const View& rstd,
-                                     const View& gamma, const View& gx, const View& ggamma, const View& gbeta,
-                                     bool batch_statistics) {
-    compute_as(x.dtype, [&](auto tag) {
-        batch_backward<typename decltype(tag)::type>(gy, x, mean, rstd, gamma, gx, ggamma, gbeta, batch_statistics);
-    });
+void CpuKernels::norm_backward(const NormBackward& norm) {
+    compute_as(norm.x.dtype, [&](auto tag) { backward<typename decltype(tag)::type>(norm); });
 }
 
 }  // namespace invar::INVAR_ISA
