@@ -19,7 +19,7 @@ enum class Saves : std::uint8_t { nothing, input, output };
 // clang-format off
 namespace pointwise {
 
-using std::erfc, std::exp, std::fabs, std::log, std::log1p, std::pow, std::sqrt, std::tanh;
+using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin, std::sqrt, std::tanh;
 
 template <class T>
 INVAR_HD T inverse(T x) {
@@ -73,6 +73,52 @@ struct Log {
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return log(x); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g / x; }
+};
+
+struct Log1p {
+    static constexpr const char* kName = "log1p";
+    static constexpr const char* kDoc = "logarithm of 1 + x, with all digits where x is small";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return log1p(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g / (T(1) + x); }
+};
+
+// Backward goes by x: 1 + y has lost its digits where x is far below zero.
+struct Expm1 {
+    static constexpr const char* kName = "expm1";
+    static constexpr const char* kDoc = "exp(x) - 1, with all digits where x is small";
+    static constexpr CastClass kCast = CastClass::fp32;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return expm1(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * exp(x); }
+};
+
+struct Sin {
+    static constexpr const char* kName = "sin";
+    static constexpr const char* kDoc = "sine of x, in radians";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return sin(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * cos(x); }
+};
+
+struct Cos {
+    static constexpr const char* kName = "cos";
+    static constexpr const char* kDoc = "cosine of x, in radians";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return cos(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return -g * sin(x); }
+};
+
+struct Erf {
+    static constexpr const char* kName = "erf";
+    static constexpr const char* kDoc = "error function of x";
+    static constexpr CastClass kCast = CastClass::keep;
+    static constexpr Saves kSaves = Saves::input;
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return erf(x); }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * (T(1.12837916709551257390) * exp(-x * x)); }
 };
 
 struct Sqrt {
@@ -405,9 +451,10 @@ struct Bce {
 
 // Every op: its struct, its function in ops::, and what that function calls the op's constants, where it has any.
 #define INVAR_UNARY_OPS(X) \
-    X(Neg, neg) X(Affine, affine, factor, shift) X(DivScalar, div, divisor) X(Exp, exp) X(Log, log) X(Sqrt, sqrt) \
-    X(Rsqrt, rsqrt) X(PowScalar, pow, exponent) X(Tanh, tanh) X(Sigmoid, sigmoid) X(Relu, relu) X(Gelu, gelu) \
-    X(GeluTanh, gelu_tanh) X(Silu, silu) X(Softplus, softplus) X(Abs, abs) X(Clamp, clamp, low, high)
+    X(Neg, neg) X(Affine, affine, factor, shift) X(DivScalar, div, divisor) X(Exp, exp) X(Log, log) X(Log1p, log1p) \
+    X(Expm1, expm1) X(Sin, sin) X(Cos, cos) X(Erf, erf) X(Sqrt, sqrt) X(Rsqrt, rsqrt) \
+    X(PowScalar, pow, exponent) X(Tanh, tanh) X(Sigmoid, sigmoid) X(Relu, relu) X(Gelu, gelu) X(GeluTanh, gelu_tanh) X(Silu, silu) \
+    X(Softplus, softplus) X(Abs, abs) X(Clamp, clamp, low, high)
 
 #define INVAR_BINARY_OPS(X) \
     X(Add, add) X(Sub, sub) X(Mul, mul) X(Div, div) X(Pow, pow) X(Maximum, maximum) X(Minimum, minimum) \

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "invar/core/dtype.h"
 #include "invar/core/view.h"
@@ -12,6 +13,51 @@ namespace invar {
 struct Scalars {
     double a = 0;
     double b = 0;
+};
+
+// What is asked of two values. Of the last three each value is true or not by itself: all but zero is, NaN too.
+enum class CompareOp : std::uint8_t { eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor };
+
+// IEEE's rules: NaN is not equal, and neither smaller nor larger.
+template <class C>
+INVAR_HD constexpr bool holds(CompareOp op, C a, C b) {
+    switch (op) {
+        case CompareOp::eq:
+            return a == b;
+        case CompareOp::ne:
+            return a != b;
+        case CompareOp::lt:
+            return a < b;
+        case CompareOp::le:
+            return a <= b;
+        case CompareOp::gt:
+            return a > b;
+        case CompareOp::ge:
+            return a >= b;
+        case CompareOp::logical_and:
+            return a != C(0) && b != C(0);
+        case CompareOp::logical_or:
+            return a != C(0) || b != C(0);
+        case CompareOp::logical_xor:
+            return (a != C(0)) != (b != C(0));
+    }
+    return false;
+}
+
+struct CompareSpec {
+    CompareOp op;
+    Dtype in;  // what both values are compared in
+    // The second operand where it is a constant, for a floating `in` and for whole numbers.
+    double real = 0;
+    std::int64_t whole = 0;
+
+    template <class C>
+    INVAR_HD C constant() const {
+        if constexpr (std::is_integral_v<C>)
+            return C(whole);
+        else
+            return C(real);
+    }
 };
 
 // A reduction seen as [outer, n, inner], over n.

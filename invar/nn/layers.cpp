@@ -139,13 +139,20 @@ Tensor GroupNorm::forward(const Tensor& x) {
     return ops::group_norm(x, int(groups_), weight.value, bias.value, eps_);
 }
 
-Embedding::Embedding(std::int64_t count, std::int64_t size)
+Embedding::Embedding(std::int64_t count, std::int64_t size, std::optional<std::int64_t> padding_idx)
     : weight([&]() -> Parameter& {
           const PurposeScope purpose(Purpose::weights);
           return add_parameter("weight", ops::normal({count, size}, 0.0, 1.0));
-      }()) {}
+      }()),
+      padding_idx_(padding_idx) {
+    if (!padding_idx_) return;
+    if (*padding_idx_ < 0) *padding_idx_ += count;
+    check<UsageError>(*padding_idx_ >= 0 && *padding_idx_ < count, "Embedding: padding_idx {} is outside {} rows",
+                      *padding_idx, count);
+    kernels_for(weight.value.device()).fill(weight.value.window(*padding_idx_ * size, {size}).view(), 0);
+}
 Tensor Embedding::forward(const Tensor& ids) {
-    return ops::embedding(ids, weight.value);
+    return ops::embedding(ids, weight.value, padding_idx_);
 }
 
 Tensor Dropout::forward(const Tensor& x) {
@@ -192,7 +199,7 @@ std::unique_ptr<Module> GroupNorm::new_instance() const {
     return std::make_unique<GroupNorm>(groups_, weight.value.size(0), eps_);
 }
 std::unique_ptr<Module> Embedding::new_instance() const {
-    return std::make_unique<Embedding>(weight.value.size(0), weight.value.size(1));
+    return std::make_unique<Embedding>(weight.value.size(0), weight.value.size(1), padding_idx_);
 }
 std::unique_ptr<Module> Dropout::new_instance() const {
     return std::make_unique<Dropout>(p_);

@@ -1,6 +1,8 @@
 // The layers: PyTorch's arguments, defaults, names and initial distributions. Images are NHWC.
 #pragma once
 
+#include <optional>
+
 #include "invar/nn/module.h"
 #include "invar/ops/conv.h"
 
@@ -106,10 +108,14 @@ class GroupNorm : public Module {
 
 class Embedding : public Module {
   public:
-    Embedding(std::int64_t count, std::int64_t size);
+    // The row of `padding_idx` (a negative one counts from the end) starts at zero and gets no gradient: it stays so.
+    Embedding(std::int64_t count, std::int64_t size, std::optional<std::int64_t> padding_idx = {});
     Tensor forward(const Tensor& ids) override;
     std::unique_ptr<Module> new_instance() const override;
     Parameter& weight;
+
+  private:
+    std::optional<std::int64_t> padding_idx_;
 };
 
 class Dropout : public Module {

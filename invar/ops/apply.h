@@ -2,7 +2,8 @@
 // An op is a struct with kName, kCast, its attributes as members, forward and backward, and kDoc, a few words for
 // `invar ops`; one without kCast does not compile. An op that says kWidensItself, and any of the class wide_inside,
 // gets its inputs as they are, computes in FP32 inside, and gives its result in ctx.result_dtype(): no FP32 copy of an
-// activation is made only to be read once.
+// activation is made only to be read once. One whose result has no gradient, whole numbers or booleans, says
+// kNoGradient instead of a backward.
 #pragma once
 
 #include <concepts>
@@ -92,6 +93,15 @@ concept OpDefinition = requires(Op op, Context& context, const Tensors& inputs, 
     { op.backward(context, gradient) } -> std::same_as<Tensors>;
 };
 
+// One whose result is counted, compared or chosen from, and has no gradient.
+template <class Op>
+concept PlainOpDefinition = requires(Op op, const Tensors& inputs) {
+    requires Op::kNoGradient;
+    { Op::kName } -> std::convertible_to<const char*>;
+    requires std::same_as<std::remove_cvref_t<decltype(Op::kCast)>, CastClass>;
+    { op.forward(inputs) } -> std::same_as<Tensor>;
+};
+
 template <class Op>
 class OpNode : public Node {
   public:
@@ -117,6 +127,7 @@ struct OpEntry {
     const char* name;
     CastClass cast;
     const char* doc;  // what it computes, in a few words; "" where the op does not say
+    bool has_gradient = true;
 };
 int register_op(OpEntry entry);
 std::vector<OpEntry> registered_ops();  // sorted by name
@@ -130,7 +141,7 @@ constexpr const char* doc_of() {
 }
 
 template <class Op>
-inline const int kRegistered = register_op({Op::kName, Op::kCast, doc_of<Op>()});
+inline const int kRegistered = register_op({Op::kName, Op::kCast, doc_of<Op>(), OpDefinition<Op>});
 
 // Whether an op gets its inputs as they are and widens them by itself.
 template <class Op>
@@ -167,6 +178,13 @@ Tensor apply(Op op, const Tensors& inputs) {
     const WatchScope unwatched(nullptr);
     watcher->forward({Op::kName, ModuleScope::path(), prepared.inputs, result, again});
     return result;
+}
+
+template <PlainOpDefinition Op>
+Tensor apply(Op op, const Tensors& inputs) {
+    (void)kRegistered<Op>;
+    const NoGrad no_grad;
+    return op.forward(prepare(Op::kName, Op::kCast, false, inputs).inputs);
 }
 
 }  // namespace invar

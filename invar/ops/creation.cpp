@@ -36,13 +36,8 @@ Tensor ones_like(const Tensor& other) {
 
 Tensor arange(std::int64_t count, Dtype dtype, Device device) {
     if (count < 0) fail<UsageError>("arange: cannot count to {}", count);
-    std::vector<std::int64_t> values;
-    values.reserve(std::size_t(count));
-    for (std::int64_t i = 0; i < count; ++i) values.push_back(i);
-    const Tensor host = Tensor::from(values, {count}, dtype);
-    if (device.is_cpu()) return host;
     Tensor result = Tensor::empty({count}, dtype, device);
-    kernels_for(device).upload(result.raw(), host.raw(), host.bytes());
+    kernels_for(device).arange(result.view(), 0);
     return result;
 }
 

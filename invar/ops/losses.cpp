@@ -2,10 +2,13 @@
 
 #include "invar/core/error.h"
 #include "invar/ops/apply.h"
+#include "invar/ops/cast.h"
 #include "invar/ops/indexing.h"
 #include "invar/ops/pointwise.h"
 #include "invar/ops/reduce.h"
+#include "invar/ops/shape.h"
 #include "invar/ops/shape_tools.h"
+#include "invar/ops/softmax.h"
 
 namespace invar::ops {
 
@@ -19,10 +22,10 @@ struct RowLoss {
 
     // True where the target counts, false where it is ignored.
     Tensor counted(const Tensor& target) const {
-        const Tensor difference = converted_to(target, Dtype::f64);
+        Tensor result = Tensor::empty_like(target, Dtype::boolean);
         kernels_for(target.device())
-            .unary(UnaryOp::Affine, difference.view(), difference.view(), {1, -double(options.ignore_index)});
-        return converted_to(difference, Dtype::boolean);
+            .compare({CompareOp::ne, target.dtype(), 0, options.ignore_index}, target.view(), View{}, result.view());
+        return result;
     }
     // x where the row counts, else 0, whatever x is there.
     static Tensor only(const Tensor& counted, const Tensor& x) {
@@ -36,8 +39,22 @@ struct RowLoss {
         kernels_for(x.device()).sum({1, x.numel(), 1}, x.view(), result.view(), 1.0, false);
         return result;
     }
-    // Saves, as the first tensor, what the mean divides by.
-    Tensor reduce(Context& ctx, const Tensor& losses, const Tensor& target) const {
+    // What each row's class weighs, 0 for those that are ignored; `index` has their class as 0.
+    Tensor weights(const Tensor& counted, const Tensor& index, Dtype dtype) const {
+        const Tensor given = dense(converted_to(options.weight, dtype));
+        Tensor picked = Tensor::empty_like(index, dtype);
+        kernels_for(index.device()).embedding(given.window(0, {given.numel(), 1}).view(), index.view(), picked.view());
+        return only(counted, picked);
+    }
+    // Saves, as the first tensor, what the mean divides by: the weights, or how many rows count.
+    Tensor reduce(Context& ctx, const Tensor& losses, const Tensor& target, const Tensor& weights = {}) const {
+        if (options.reduction == Reduction::mean && weights) {
+            const Tensor sum = total(losses), divisor = total(weights);
+            Tensor result = Tensor::empty_like(sum);
+            kernels_for(losses.device()).binary(BinaryOp::Div, sum.view(), divisor.view(), result.view(), {});
+            ctx.save(divisor);
+            return result;
+        }
         if (options.reduction != Reduction::mean) {
             ctx.save({});
             return options.reduction == Reduction::none ? losses : total(losses);
@@ -107,20 +124,38 @@ struct Nll {
                losses = Tensor::empty_like(target, sum_dtype(x.dtype()));
         kernels.gather(span_of(from, -1), 1, x.view(), index.view(), picked.view());
         kernels.unary(UnaryOp::Neg, picked.view(), losses.view(), {});
-        Tensor result = loss.reduce(ctx, RowLoss::only(counted, losses), target);
-        ctx.save(counted), ctx.save(index);
+        losses = RowLoss::only(counted, losses);
+        const Tensor weights = loss.options.weight ? loss.weights(counted, index, losses.dtype()) : Tensor{};
+        if (weights) kernels.binary(BinaryOp::Mul, losses.view(), weights.view(), losses.view(), {});
+        Tensor result = loss.reduce(ctx, losses, target, weights);
+        ctx.save(counted), ctx.save(index), ctx.save(weights);
         return result;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor counted = ctx.saved(1), index = ctx.saved(2);
+        const Tensor counted = ctx.saved(1), index = ctx.saved(2), weights = ctx.saved(3);
         const Tensor each = loss.spread(ctx, g), part = Tensor::empty_like(each);
         Kernels& kernels = kernels_for(g.device());
         kernels.unary(UnaryOp::Neg, RowLoss::only(counted, each).view(), part.view(), {});
+        if (weights) kernels.binary(BinaryOp::Mul, part.view(), weights.view(), part.view(), {});
         Tensor gx = filled(from, part.dtype(), g.device(), 0);
         kernels.scatter_add(span_of(from, -1), 1, part.view(), index.view(), gx.view());
         return {gx, Tensor{}};
     }
 };
+
+void check_smoothing(const char* op, const ClassLossOptions& options) {
+    if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
+        fail<UsageError>("{}: label smoothing must lie in [0, 1], not {}", op, options.label_smoothing);
+}
+
+void check_weight(const char* op, const Tensor& x, const ClassLossOptions& options) {
+    const Tensor& weight = options.weight;
+    if (weight && (weight.shape() != Shape{x.size(-1)} || !is_floating(weight.dtype())))
+        fail("{}: weight {} for an input {}; it must be a floating [{}]", op, weight.str(), x.shape().str(),
+             x.size(-1));
+    if (weight && weight.device() != x.device())
+        fail("{}: inputs on {} and {}; move them to one device", op, x.device().str(), weight.device().str());
+}
 
 RowLoss class_loss(const char* op, const Tensor& x, const Tensor& target, const ClassLossOptions& options) {
     if (x.rank() < 1 || !is_floating(x.dtype())) fail("{}: needs floating [..., classes], not {}", op, x.str());
@@ -128,9 +163,9 @@ RowLoss class_loss(const char* op, const Tensor& x, const Tensor& target, const 
     rows.erase(-1);
     if (target.shape() != rows)
         fail("{}: target {} for an input {}; it must be {}", op, target.shape().str(), x.shape().str(), rows.str());
-    if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
-        fail<UsageError>("{}: label smoothing must lie in [0, 1], not {}", op, options.label_smoothing);
+    check_smoothing(op, options);
     check_indices(op, target, x.size(-1), options.ignore_index);
+    check_weight(op, x, options);
     return {options, rows};
 }
 
@@ -146,9 +181,54 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
     return reduction == Reduction::mean ? mean(losses) : sum(losses);
 }
 
+// --- cross-entropy with weights or probabilities, in steps that are ops of their own; in FP32 whatever comes in ---
+
+Tensor weight_of(const ClassLossOptions& options, Dtype dtype) {
+    return options.weight ? converted_to(options.weight, dtype) : Tensor{};
+}
+
+// (1 - s) times the loss of the target's class, plus s times the mean over all classes; each with its weight.
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options) {
+    const RowLoss loss = class_loss(CrossEntropy::kName, logits, target, options);
+    const Dtype dtype = sum_dtype(logits.dtype());
+    const Tensor counted = loss.counted(dense(target));
+    // Ignored rows are never read: their gradient is 0 even where they hold infinities.
+    const Tensor known = where(unsqueeze(counted, -1), cast(logits, dtype), 0.0);
+    const Tensor log_probabilities = log_softmax(known, -1);
+    const double smoothing = options.label_smoothing;
+    const ClassLossOptions each{Reduction::none, options.ignore_index, 0, options.weight};
+    Tensor losses = nll_loss(log_probabilities, target, each);
+    if (smoothing != 0) {
+        const Tensor all = sum(log_probabilities * weight_of(options, dtype), {-1});
+        const double share = smoothing / double(logits.size(-1));
+        losses = losses * (1 - smoothing) - where(counted, all, 0.0) * share;
+    }
+    if (options.reduction != Reduction::mean) return reduced(losses, options.reduction);
+    return sum(losses) / RowLoss::total(loss.weights(counted, RowLoss::only(counted, dense(target)), dtype));
+}
+
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options) {
+    const char* const name = CrossEntropy::kName;
+    check_smoothing(name, options);
+    check_weight(name, logits, options);
+    if (options.ignore_index >= 0)
+        fail<UsageError>("{}: ignore_index {} for a target of probabilities, which names no classes", name,
+                         options.ignore_index);
+    const Dtype dtype = sum_dtype(logits.dtype());
+    Tensor terms = log_softmax(cast(logits, dtype), -1);
+    Tensor wanted = cast(target, dtype);
+    if (options.label_smoothing != 0)
+        wanted = affine(wanted, 1 - options.label_smoothing, options.label_smoothing / double(logits.size(-1)));
+    if (options.weight) wanted = wanted * weight_of(options, dtype);
+    return reduced(neg(sum(terms * wanted, {-1})), options.reduction);
+}
+
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options) {
+    if (is_floating(target.dtype()) && target.shape() == logits.shape() && logits.rank() > 0)
+        return soft_cross_entropy(logits, target, options);
+    if (options.weight) return weighted_cross_entropy(logits, target, options);
     return apply(CrossEntropy{class_loss(CrossEntropy::kName, logits, target, options)}, {logits, target});
 }
 

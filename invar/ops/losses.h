@@ -13,8 +13,14 @@ struct ClassLossOptions {
     // and the mean is NaN.
     std::int64_t ignore_index = -100;
     double label_smoothing = 0;  // cross_entropy only
+    // How much each class counts, [classes], where there is one: a row's loss is multiplied by that of its target, and
+    // the mean divided by their sum. It gets no gradient.
+    Tensor weight = {};
 };
 
+// The target is a class for each row, or, as a floating tensor of the logits' shape, a probability for each class. Of
+// probabilities no row is ignored, each class's term is multiplied by its weight, and the mean is that over the rows;
+// gradients flow to them too.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options = {});
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const ClassLossOptions& options = {});
 

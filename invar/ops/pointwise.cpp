@@ -154,5 +154,11 @@ INVAR_BINARY_OPS(INVAR_DEFINE_BINARY)
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     return apply(Where{{}, {}, Dtype::f32, Dtype::f32}, {condition, a, b});
 }
+Tensor where(const Tensor& condition, const Tensor& a, Number b) {
+    return where(condition, a, constant(Where::kName, b, promote(a.dtype(), b), a.device()));
+}
+Tensor where(const Tensor& condition, Number a, const Tensor& b) {
+    return where(condition, constant(Where::kName, a, promote(b.dtype(), a), b.device()), b);
+}
 
 }  // namespace invar::ops

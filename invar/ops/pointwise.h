@@ -3,6 +3,7 @@
 
 #include "invar/core/tensor.h"
 #include "invar/kernels/pointwise.h"
+#include "invar/ops/number.h"
 
 namespace invar::ops {
 
@@ -25,6 +26,9 @@ inline Tensor gelu(const Tensor& x, bool tanh_form) {
     return tanh_form ? gelu_tanh(x) : gelu(x);
 }
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+// A constant does not widen: where(mask, x, 0.5) has x's dtype, unless x is of whole numbers, which become f32.
+Tensor where(const Tensor& condition, const Tensor& a, Number b);
+Tensor where(const Tensor& condition, Number a, const Tensor& b);
 
 }  // namespace invar::ops
 

@@ -1,11 +1,10 @@
-#include "invar/kernels/pointwise.h"
 #include "invar/ops/reduce.h"
 
 #include <algorithm>
 
 #include "invar/core/error.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/apply.h"
-#include "invar/ops/shape.h"
 #include "invar/ops/shape_tools.h"
 
 namespace invar::ops {
@@ -18,7 +17,6 @@ struct Axes {
     std::array<bool, kMaxRank> taken{};
 
     Axes(const char* op, const Tensor& x, const std::vector<int>& dims) : from(x.shape()) {
-        if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
         if (dims.empty()) taken.fill(true);
         for (const int dim : dims) {
             bool& flag = taken[std::size_t(from.axis(dim))];
@@ -42,6 +40,10 @@ struct Axes {
         return shape;
     }
 };
+
+void check_floating(const char* op, const Tensor& x) {
+    if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}; cast it first", op, x.str());
+}
 
 // The sum over the taken axes, divided by `divisor`, in `dtype`, all dimensions kept. Neighbouring axes are summed in
 // one go.
@@ -68,7 +70,7 @@ Tensor sum_over(const Axes& axes, const Tensor& x, double divisor, Dtype dtype) 
         total = part;
         end = begin;
     }
-    if (total.dtype() == dtype && divisor == 1) return total;
+    if (divisor == 1) return total.dtype() == dtype ? total : converted_to(total, dtype);
     Tensor result = Tensor::empty_like(total, dtype);  // nothing to sum: a scalar
     kernels_for(x.device()).unary(UnaryOp::DivScalar, total.view(), result.view(), {divisor, 0});
     return result;
@@ -88,7 +90,9 @@ struct Sum {
 
     double divisor() const { return kMean ? double(axes.count()) : 1.0; }
     Tensor forward(Context&, const Tensors& in) {
-        return finished(sum_over(axes, in[0], divisor(), sum_dtype(in[0].dtype())), axes.kept(keepdim), in[0].dtype());
+        const Dtype from = in[0].dtype(), to = is_floating(from) ? from : Dtype::i64;
+        return finished(sum_over(axes, in[0], divisor(), is_floating(from) ? sum_dtype(from) : to), axes.kept(keepdim),
+                        to);
     }
     Tensors backward(Context&, const Tensor& g) {
         const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), axes.from);
@@ -137,38 +141,28 @@ struct Var {
     }
 };
 
-// The winners are known when this runs: its inputs are x and their i64 indices, one along the axis.
-struct Max {
-    static constexpr const char* kName = "max";
-    static constexpr const char* kDoc = "largest value, and where it is";
+// Counted are those that decide: the true ones for any, the others for all.
+template <bool kAll>
+struct Truth {
+    static constexpr const char* kName = kAll ? "all" : "any";
+    static constexpr const char* kDoc = kAll ? "whether all of x are true" : "whether any of x is true";
     static constexpr CastClass kCast = CastClass::keep;
-    int axis;
-    Shape from;
+    static constexpr bool kNoGradient = true;
+    static constexpr CompareOp kDecides = kAll ? CompareOp::eq : CompareOp::ne;
+    Axes axes;
+    bool keepdim;
 
-    Tensor forward(Context& ctx, const Tensors& in) {
-        Tensor y = Tensor::empty(in[1].shape(), in[0].dtype(), in[0].device());
-        kernels_for(y.device()).gather(span_of(from, axis), 1, dense(in[0]).view(), in[1].view(), y.view());
-        ctx.save(in[1]);
-        return y;
-    }
-    Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor index = ctx.saved(0);
-        Tensor gx = filled(from, g.dtype(), g.device(), 0);
-        kernels_for(g.device()).scatter_add(span_of(from, axis), 1, dense(g).view(), index.view(), gx.view());
-        return {gx, Tensor{}};
+    Tensor forward(const Tensors& in) {
+        const Tensor& x = in[0];
+        Kernels& kernels = kernels_for(x.device());
+        Tensor decisive = Tensor::empty_like(x, Dtype::boolean);
+        kernels.compare({kDecides, x.dtype()}, x.view(), View{}, decisive.view());
+        const Tensor count = sum_over(axes, decisive, 1, Dtype::i64);
+        Tensor y = Tensor::empty_like(count, x.dtype() == Dtype::u8 ? Dtype::u8 : Dtype::boolean);
+        kernels.compare({kDecides, Dtype::i64}, count.view(), View{}, y.view());
+        return y.window(0, axes.kept(keepdim));
     }
 };
-
-Tensor winners(const char* op, const Tensor& x, int axis) {
-    if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}", op, x.str());
-    if (x.size(axis) == 0) fail("{}: nothing to choose from in {}", op, x.str());
-    Shape shape = x.shape();
-    shape[axis] = 1;
-    Tensor index = Tensor::empty(shape, Dtype::i64, x.device());
-    if (index.numel() == 0) return index;
-    kernels_for(x.device()).max(span_of(x.shape(), axis), dense(x).view(), View{}, index.view());
-    return index;
-}
 
 }  // namespace
 
@@ -177,28 +171,21 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+    check_floating("mean", x);
     return apply(Sum<true>{Axes("mean", x, dims), keepdim}, {x});
 }
 
 Tensor var(const Tensor& x, const std::vector<int>& dims, bool unbiased, bool keepdim) {
+    check_floating("var", x);
     return apply(Var{Axes("var", x, dims), unbiased, keepdim}, {x});
 }
 
-MaxResult max(const Tensor& x, int dim, bool keepdim) {
-    const int axis = x.shape().axis(dim);
-    const Tensor index = winners("max", x, axis);
-    const Tensor values = apply(Max{axis, x.shape()}, {x, index});
-    return keepdim ? MaxResult{values, index} : MaxResult{squeeze(values, axis), squeeze(index, axis)};
+Tensor any(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+    return apply(Truth<false>{Axes("any", x, dims), keepdim}, {x});
 }
 
-Tensor max(const Tensor& x) {
-    return max(reshape(x, {-1}), 0).values;
-}
-
-Tensor argmax(const Tensor& x, int dim, bool keepdim) {
-    const int axis = x.shape().axis(dim);
-    const Tensor index = winners("argmax", x, axis);
-    return keepdim ? index : squeeze(index, axis);
+Tensor all(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+    return apply(Truth<true>{Axes("all", x, dims), keepdim}, {x});
 }
 
 }  // namespace invar::ops

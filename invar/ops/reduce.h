@@ -1,4 +1,5 @@
-// Reductions over some or all dimensions. Sums are taken in FP32 (FP64 for f64) whatever the input's dtype.
+// Reductions over some or all dimensions. Sums are taken in FP32 (FP64 for f64) whatever the input's dtype; those of
+// whole numbers and booleans are i64, in two's complement.
 #pragma once
 
 #include <vector>
@@ -9,15 +10,12 @@ namespace invar::ops {
 
 // No dimensions named: over all of them.
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+// Of floating tensors alone, as in PyTorch: cast whole numbers first.
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, const std::vector<int>& dims = {}, bool unbiased = true, bool keepdim = false);
 
-struct MaxResult {
-    Tensor values, indices;  // indices i64
-};
-// The largest along a dimension, or of all; the gradient goes to the first of equals (of all, PyTorch shares it out).
-MaxResult max(const Tensor& x, int dim, bool keepdim = false);
-Tensor max(const Tensor& x);                                         // of all
-Tensor argmax(const Tensor& x, int dim = -1, bool keepdim = false);  // i64, not recorded
+// Whether any, or all, of tensors of any dtype are true: not zero, NaN too. bool, of u8 u8; of nothing false and true.
+Tensor any(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+Tensor all(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 
 }  // namespace invar::ops

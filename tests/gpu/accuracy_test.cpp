@@ -136,6 +136,7 @@ TEST_F(Gpu, IsExactWhereTheCpuIs) {
     expect_divided_averages(Device::cuda());
     expect_exact_constants(Device::cuda());
     expect_gradients_with_all_digits(Device::cuda());
+    expect_functions_with_all_digits(Device::cuda());
     expect_empty_batches_to_be_normalised(Device::cuda());
 }
 

@@ -9,6 +9,7 @@
 #include "tests/gpu/fixture.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/rounding.h"
+#include "tests/ops/value_cases.h"
 
 namespace invar::testing {
 namespace {
@@ -119,6 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Incoming, GpuGradients,
 TEST(GpuCases, AreThereForEveryOp) {
     std::set<std::string> covered;
     for (const OpCase& op_case : all_cases()) covered.insert(op_case.op());
+    for (const ValueCase& value_case : value_cases()) covered.insert(value_case.op());
     for (const OpEntry& entry : registered_ops()) {
         if (entry.name == std::string_view("steep") || entry.name == std::string_view("poison"))
             continue;  // of other tests, with faults to be found
@@ -181,6 +183,12 @@ TEST_P(GpuSizes, OfConvolutionsAreThoseOfRealModels) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, GpuSizes, ::testing::Values(Dtype::f32, Dtype::f16, Dtype::bf16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_F(Gpu, GivesTheSameWholeNumbersAndBooleansAsTheCpu) {
+    case_device() = Device::cuda();
+    for (const ValueCase& value_case : value_cases()) EXPECT_EQ(mismatch(value_case), "");
+    case_device() = Device::cpu();
+}
 
 TEST_F(Gpu, MultipliesInTf32OnlyWhereItIsAsked) {
     const NoGrad no_grad;

@@ -106,6 +106,17 @@ std::vector<Sized> sized_cases() {
     one("mean of a million", {{1000000}, 0, 1}, [](const Tensor& x) { return mean(x); });
     one("var of a million", {{1000000}, 1, 2}, [](const Tensor& x) { return var(x); });
     one("max", {{1000, 1000}}, [](const Tensor& x) { return max(x, 1).values; });
+    one("min", {{1000, 1000}}, [](const Tensor& x) { return min(x, 0).values; });
+    one("cumsum of a million", {{1000000}, 0, 1}, [](const Tensor& x) { return cumsum(x, 0); });
+    one("cumsum, down columns", {{1000, 1000}, 0, 1}, [](const Tensor& x) { return cumsum(x, 0); });
+    one("sort", {{20, 20000}}, [](const Tensor& x) { return sort(x).values; });
+    one("topk", {{16, 50257}}, [](const Tensor& x) { return topk(x, 50).values; });
+    one("cross_entropy, weights", {{4096, 10}, -8, 8}, [](const Tensor& x) {
+        return cross_entropy(x, labels(4096, 10), {.label_smoothing = 0.1, .weight = full({10}, 0.75)});
+    });
+    all.push_back({{"cross_entropy, probabilities",
+                    [](const Tensors& in) { return cross_entropy(in[0], in[1]); },
+                    {{{256, 1000}, -8, 8}, {{256, 1000}, 0, 1}}}});
     one("avg_pool2d, global", {{8, 56, 56, 32}, 0, 1}, [](const Tensor& x) { return adaptive_avg_pool2d(x, {1, 1}); });
     one("avg_pool2d", {{8, 28, 28, 32}}, [](const Tensor& x) { return avg_pool2d(x, {{3, 3}, {2, 2}, {1, 1}}); });
     one("max_pool2d", {{8, 28, 28, 32}}, [](const Tensor& x) { return max_pool2d(x, {}); });
@@ -141,6 +152,11 @@ std::vector<Sized> sized_cases() {
     one("gelu_tanh", {{100000}, -30, 30}, [](const Tensor& x) { return gelu(x, true); });
     one("silu", {{100000}, -30, 30}, silu);
     one("softplus", {{100000}, -30, 30}, softplus);
+    one("log1p", {{100000}, -0.999, 1e3}, log1p);
+    one("expm1", {{100000}, -30, 30}, expm1);
+    one("sin", {{100000}, -1e5, 1e5}, sin);
+    one("cos", {{100000}, -1e5, 1e5}, cos);
+    one("erf", {{100000}, -5, 5}, erf);
     return all;
 }
 

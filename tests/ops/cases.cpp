@@ -27,6 +27,11 @@ void add_pointwise(std::vector<OpCase>& all) {
         {"div_scalar", CastClass::keep, [](const Tensor& x) { return x / 0.7; }, -2, 2, 1},
         {"exp", CastClass::fp32, exp, -2, 2, 1},
         {"log", CastClass::fp32, log, 0.1, 3, 1},
+        {"log1p", CastClass::fp32, log1p, -0.5, 3, 1},
+        {"expm1", CastClass::fp32, expm1, -2, 2, 1},
+        {"sin", CastClass::keep, sin, -3, 3, 1},
+        {"cos", CastClass::keep, cos, -3, 3, 1},
+        {"erf", CastClass::keep, erf, -2, 2, 1},
         {"sqrt", CastClass::keep, sqrt, 0.1, 3, 1},
         {"rsqrt", CastClass::fp32, rsqrt, 0.1, 3, 3},  // the saved result, rounded once, is cubed
         {"pow_scalar", CastClass::fp32, [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 2, 1},
@@ -98,6 +103,19 @@ void add_pointwise(std::vector<OpCase>& all) {
                    {{{1, 2, 3}}, {{2, 3}}}});
 }
 
+void add_masks(std::vector<OpCase>& all) {
+    const auto mask = [] { return indices({1, 0, 0, 1}, {4}) != 0; };
+    all.push_back({"where/constant_b", [=](const Tensors& in) { return where(mask(), in[0], 0.25); }, {{{3, 4}}}});
+    all.push_back({"where/constant_a", [=](const Tensors& in) { return where(mask(), 2, in[0]); }, {{{3, 4}}}});
+    all.push_back(
+        {"masked_fill/rows", [=](const Tensors& in) { return masked_fill(in[0], mask(), 0.5); }, {{{2, 3, 4}}}});
+    all.push_back({"masked_fill/grows", [=](const Tensors& in) { return masked_fill(in[0], mask(), -2); }, {{{3, 1}}}});
+    all.push_back({"tril/matrices", [](const Tensors& in) { return tril(in[0]); }, {{{2, 3, 4}}}});
+    all.push_back({"tril/above", [](const Tensors& in) { return tril(in[0], 1); }, {{{4, 3}}}});
+    all.push_back({"triu/below", [](const Tensors& in) { return triu(in[0], -1); }, {{{4, 3}}}});
+    all.push_back({"triu/nothing_left", [](const Tensors& in) { return triu(in[0], 9); }, {{{3, 3}}}});
+}
+
 void add_shapes(std::vector<OpCase>& all) {
     const auto one = [&](const char* name, const Shape& shape, Tensor (*run)(const Tensor&)) {
         all.push_back({name, [run](const Tensors& in) { return run(in[0]); }, {{shape}}});
@@ -115,6 +133,12 @@ void add_shapes(std::vector<OpCase>& all) {
     one("index/picks", {3, 4, 5}, [](const Tensor& x) {
         return x[{indices({2, 0, -1}, {3}), Slice{1}, indices({4, 4, 4}, {3})}];
     });
+    one("slice/split", {2, 7}, [](const Tensor& x) { return split(x, std::vector<std::int64_t>{3, 4}, 1)[1]; });
+    one("slice/chunk", {5, 2}, [](const Tensor& x) { return chunk(x, 3)[2]; });
+    one("roll/rows", {4, 3}, [](const Tensor& x) { return roll(x, {1}, {0}); });
+    one("roll/both", {2, 4, 3}, [](const Tensor& x) { return roll(x, {-6, 4}, {1, -1}); });
+    one("roll/flat", {2, 3}, [](const Tensor& x) { return roll(x, {2}); });
+    one("roll/not_at_all", {2, 3}, [](const Tensor& x) { return roll(x, {3}, {1}); });
     one("expand/rows", {3, 1}, [](const Tensor& x) { return expand(x, {2, 3, 4}); });
     one("expand/leading_ones", {2, 3}, [](const Tensor& x) { return expand(x, {1, 1, 2, 3}); });
     one("expand/same", {2, 3}, [](const Tensor& x) { return expand(x, {2, 3}); });
@@ -440,6 +464,15 @@ void add_reductions(std::vector<OpCase>& all) {
     one("max/all", [](const Tensor& x) { return max(x); });
     one("max/middle", [](const Tensor& x) { return max(x, 1).values; });
     all.push_back({"max/wide", [](const Tensors& in) { return max(in[0], -1).values; }, {{{2, 40}}}});
+    one("min/all", [](const Tensor& x) { return min(x); });
+    one("min/middle", [](const Tensor& x) { return min(x, 1, true).values; });
+    all.push_back({"min/wide", [](const Tensors& in) { return min(in[0], -1).values; }, {{{2, 40}}}});
+    one("cumsum/rows", [](const Tensor& x) { return cumsum(x, -1); });
+    one("cumsum/middle", [](const Tensor& x) { return cumsum(x, 1); });
+    one("sort/rows", [](const Tensor& x) { return sort(x).values; });
+    one("sort/middle_descending", [](const Tensor& x) { return sort(x, 1, true).values; });
+    one("topk/rows", [](const Tensor& x) { return topk(x, 2).values; });
+    one("topk/smallest_of_columns", [](const Tensor& x) { return topk(x, 1, 0, false).values; });
     one("max/keep", [](const Tensor& x) { return max(x, -1, true).values; });
     one("gather/columns", [](const Tensor& x) {
         return gather(x, 2, indices({0, 3, 1, 1, 2, 0, 3, 3, 1, 0, 2, 2}, {2, 3, 2}));
@@ -452,6 +485,7 @@ void add_reductions(std::vector<OpCase>& all) {
         return dropout(x, 0.4, true);
     });
     one("dropout/all", [](const Tensor& x) { return dropout(x, 1, true); });
+    one("embedding/index_select", [](const Tensor& x) { return index_select(x, 1, indices({2, 0, 2, 2}, {4})); });
     all.push_back({"embedding/repeats",
                    [](const Tensors& in) {
                        return embedding(indices({1, 0, 1, 3, 3, 1}, {2, 3}), in[0]);
@@ -497,6 +531,33 @@ void add_losses(std::vector<OpCase>& all) {
         all.push_back({fmt::format("nll_loss/{}", n),
                        [=](const Tensors& in) { return nll_loss(in[0], indices(labels, {4}), plain); },
                        {{{4, 3}, -3, 0}}});
+        const auto weighted = [=](double smoothing) {
+            const Tensor weight = to(Tensor::from(std::vector<double>{0.5, 2, 1.25}, {3}), case_device());
+            return ClassLossOptions{reduction, -100, smoothing, weight};
+        };
+        for (const double smoothing : {0.0, 0.1}) {
+            all.push_back(
+                {fmt::format("cross_entropy/weighted{}_{}", n, smoothing),
+                 [=](const Tensors& in) { return cross_entropy(in[0], indices(labels, {4}), weighted(smoothing)); },
+                 {{{4, 3}, -2, 2}},
+                 4,
+                 4});
+            all.push_back({fmt::format("cross_entropy/soft{}_{}", n, smoothing),
+                           [=](const Tensors& in) {
+                               return cross_entropy(in[0], in[1], {reduction, -100, smoothing});
+                           },
+                           {{{4, 3}, -2, 2}, {{4, 3}, 0, 1}},
+                           4,
+                           4});
+        }
+        all.push_back({fmt::format("cross_entropy/soft_weighted{}", n),
+                       [=](const Tensors& in) { return cross_entropy(in[0], in[1], weighted(0.1)); },
+                       {{{2, 2, 3}, -2, 2}, {{2, 2, 3}, 0, 1}},
+                       4,
+                       4});
+        all.push_back({fmt::format("nll_loss/weighted{}", n),
+                       [=](const Tensors& in) { return nll_loss(in[0], indices(labels, {4}), weighted(0)); },
+                       {{{4, 3}, -3, 0}}});
         all.push_back({fmt::format("mse/loss{}", n),
                        [=](const Tensors& in) { return mse_loss(in[0], in[1], reduction); },
                        {{{3, 4}}, {{3, 4}}}});
@@ -521,6 +582,7 @@ const std::vector<OpCase>& all_cases() {
     static const std::vector<OpCase> cases = [] {
         std::vector<OpCase> all;
         add_pointwise(all);
+        add_masks(all);
         add_shapes(all);
         add_products(all);
         add_windows(all);

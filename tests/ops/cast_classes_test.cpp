@@ -17,13 +17,18 @@ using namespace invar::ops;
 
 // Said a second time on purpose: a class that changes by accident changes the numerics of every model. Pointwise ops
 // have theirs in the table of cases.
-const std::map<CastClass, std::vector<std::string>> kClasses{
+const std::vector<std::pair<CastClass, std::vector<std::string>>> kClasses{
     {CastClass::low,
      {"matmul", "linear", "conv2d", "conv_transpose2d", "attention", "self_attention", "linear_cross_entropy",
       "linears"}},
-    {CastClass::fp32, {"softmax", "log_softmax", "sum", "mean", "var", "upsample", "cross_entropy", "nll_loss"}},
+    {CastClass::fp32,
+     {"softmax", "log_softmax", "sum", "mean", "var", "cumsum", "upsample", "cross_entropy", "nll_loss"}},
     {CastClass::wide_inside, {"layer_norm", "rms_norm", "group_norm"}},
     {CastClass::widest, {"where", "cat", "residual_sum"}},
+    {CastClass::keep,
+     {"eq",          "ne",          "lt",          "le",      "gt",   "ge",   "logical_and", "logical_or",
+      "logical_xor", "logical_not", "masked_fill", "tril",    "triu", "roll", "one_hot",     "any",
+      "all",         "argmax",      "argmin",      "argsort", "min",  "sort", "topk"}},
     {CastClass::keep,
      {"reshape", "permute", "unsqueeze", "squeeze", "slice", "index", "expand", "contiguous", "max_pool2d",
       "avg_pool2d", "batch_norm", "swiglu", "rotary", "max", "gather", "dropout", "embedding", "cast", "to"}},

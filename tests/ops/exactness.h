@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "invar/autograd/node.h"
 #include "invar/ops/ops.h"
@@ -241,6 +242,54 @@ inline void expect_gradients_with_all_digits(Device device) {
         [](double x, double right) { return x < 0 ? right : 0.25; });
     expect(
         "tanh", [](const Tensors& in) { return ops::tanh(in[0]); }, [](double, double) { return 1.0; });
+}
+
+// Functions and their slopes, each element to some units of its own last digit, however large or small its argument.
+inline void expect_functions_with_all_digits(Device device) {
+    std::vector<double> values;
+    for (int i = -8000; i <= 8000; ++i) values.push_back(double(float(i * 0.01 + 0.003)));
+    for (double decade = 1e-30; decade < 2e30; decade *= 10) {
+        for (const double step : {1.0, 2.3, -1.7, -6.1}) values.push_back(double(float(decade * step)));
+    }
+    struct Function1 {
+        const char* name;
+        Tensor (*run)(const Tensor&);
+        double (*exact)(double);
+        double (*slope)(double);
+        double least;  // argument
+    };
+    const double everywhere = -std::numeric_limits<double>::infinity();
+    const Function1 functions[] = {
+        {"sin", ops::sin, std::sin, std::cos, everywhere},
+        {"cos", ops::cos, std::cos, [](double x) { return -std::sin(x); }, everywhere},
+        {"erf", ops::erf, std::erf, [](double x) { return 1.1283791670955126 * std::exp(-x * x); }, everywhere},
+        {"log1p", ops::log1p, std::log1p, [](double x) { return 1 / (1 + x); }, -0.99},
+        {"expm1", ops::expm1, std::expm1, [](double x) { return std::exp(x); }, everywhere},
+    };
+    for (const Function1& function : functions) {
+        std::vector<double> inside;
+        for (const double x : values)
+            if (x >= function.least) inside.push_back(x);
+        const auto n = std::int64_t(inside.size());
+        const Tensor x = leaf_on(device, inside, {n}, Dtype::f32);
+        const Tensor y = function.run(x);
+        backward(y, ops::ones({n}, Dtype::f32, device));
+        const std::vector<double> got = y.to_vector<double>(), slopes = x.grad().to_vector<double>();
+        for (std::size_t i = 0; i < inside.size(); ++i) {
+            const double exact = function.exact(inside[i]), slope = function.slope(inside[i]);
+            if (std::fabs(exact) < 3e38) {
+                ASSERT_NEAR(got[i], exact, 8 * 0x1p-24 * std::fabs(exact) + 0x1p-126)
+                    << function.name << " of " << inside[i];
+            }
+            // The exponent of erf's slope is a rounded number, and the exponential multiplies its error.
+            const double exponent = std::string_view(function.name) == "erf" ? inside[i] * inside[i] : 0;
+            if (std::fabs(slope) < 3e38) {
+                ASSERT_NEAR(slopes[i], slope,
+                            8 * 0x1p-24 * std::fabs(slope) * (1 + std::fmin(exponent, 100.0)) + 0x1p-126)
+                    << function.name << "'s slope at " << inside[i];
+            }
+        }
+    }
 }
 
 // As PyTorch: no values, no statistics, and the running ones stand still.

@@ -21,6 +21,9 @@ TEST(Exactness, OfConstantsIsThatOfTheTensor) {
 TEST(Exactness, OfActivationsGradientsHoldsOverWideRanges) {
     expect_gradients_with_all_digits({});
 }
+TEST(Exactness, OfFunctionsHoldsOverWideRanges) {
+    expect_functions_with_all_digits({});
+}
 TEST(Exactness, OfAnEmptyBatchIsNoReasonToRefuseIt) {
     expect_empty_batches_to_be_normalised({});
 }

@@ -84,9 +84,11 @@ TEST(Matmul, TakesMatricesWhoseRowsAreSlicesOfALargerOne) {
 TEST(GradientCheck, GoesOverEveryOpThereIs) {
     std::set<std::string> covered;
     for (const OpCase& op_case : all_cases()) covered.insert(op_case.op());
-    for (const OpEntry& entry : registered_ops())
+    for (const OpEntry& entry : registered_ops()) {
+        if (!entry.has_gradient) continue;
         EXPECT_TRUE(covered.contains(entry.name) || std::string(entry.name).find("test_") == 0)
             << entry.name << " has no case";
+    }
     EXPECT_GT(registered_ops().size(), 50u);
 }
 

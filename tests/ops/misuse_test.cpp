@@ -80,8 +80,16 @@ TEST(Misuse, OfReductionsAndIndices) {
     const Tensor x = ones({2, 3});
     EXPECT_ERROR(sum(x, {0, -2}), Error, "named twice");
     EXPECT_ERROR(mean(x, {2}), Error, "dimension 2");
-    EXPECT_ERROR(sum(ids({1})), Error, "floating");
-    EXPECT_ERROR(argmax(zeros({3, 0})), Error, "nothing to choose from");
+    EXPECT_ERROR(mean(ids({1})), Error, "mean: needs a floating tensor, not i64[1] on cpu; cast it first");
+    EXPECT_ERROR(var(ids({1})), Error, "var: needs a floating tensor");
+    EXPECT_ERROR(any(x, {0, 0}), Error, "any: dimension 0 of [2, 3] is named twice");
+    EXPECT_ERROR(argmax(zeros({3, 0})), Error, "argmax: nothing to choose from");
+    EXPECT_ERROR(min(zeros({0})), Error, "min: nothing to choose from");
+    EXPECT_ERROR(topk(x, 4), Error, "topk: 4 of dimension 1 of f32[2, 3]");
+    EXPECT_ERROR(topk(x, -1), Error, "topk: -1");
+    EXPECT_ERROR(sort(x, 2), Error, "dimension 2");
+    EXPECT_ERROR(cumsum(x, 2), Error, "dimension 2");
+    EXPECT_ERROR(embedding(ids({0}), x, 2), UsageError, "padding_idx 2 is outside 2 rows");
     EXPECT_ERROR(dropout(x, 1.5, true), UsageError, "[0, 1], not 1.5");
     EXPECT_ERROR(dropout(x, std::numeric_limits<double>::quiet_NaN(), false), UsageError, "[0, 1]");
     EXPECT_ERROR(embedding(ids({0, 2}), x), Error, "index 2 at position 1 is outside [0, 2)");
@@ -101,6 +109,12 @@ TEST(Misuse, OfLosses) {
     EXPECT_ERROR(cross_entropy(x, ids({0})), Error, "target [1] for an input [2, 3]; it must be [2]");
     EXPECT_ERROR(cross_entropy(x, ones({2})), Error, "i64");
     EXPECT_ERROR(cross_entropy(x, ids({0, 1}), {Reduction::mean, -100, 2}), UsageError, "smoothing");
+    EXPECT_ERROR(cross_entropy(x, ids({0, 1}), {.weight = ones({2})}), Error,
+                 "cross_entropy: weight f32[2] on cpu for an input [2, 3]; it must be a floating [3]");
+    EXPECT_ERROR(nll_loss(x, ids({0, 1}), {.weight = ones({3}, Dtype::i64)}), Error, "a floating [3]");
+    EXPECT_ERROR(cross_entropy(x, x, {.weight = ones({3, 1})}), Error, "a floating [3]");
+    EXPECT_ERROR(cross_entropy(x, x, {.ignore_index = 0}), UsageError, "ignore_index 0 for a target of probabilities");
+    EXPECT_ERROR(cross_entropy(x, x, {.label_smoothing = -1}), UsageError, "smoothing");
     EXPECT_ERROR(mse_loss(x, ones({3})), Error, "[2, 3] against target [3]");
     EXPECT_ERROR(smooth_l1_loss(x, x, -1), UsageError, "beta");
 }

@@ -25,6 +25,7 @@ struct Exception {
     enum Kind {
         gate,        // at NaN it has no derivative: the gradient is passed on, so it must not be 0
         one_winner,  // ... and to the NaN alone
+        order,       // it takes another place, and all others keep their values; the table of values has where
         power,       // of -Inf, where that of a large negative number is no number
     };
     const char* cases;  // how their names begin

@@ -218,6 +218,11 @@ struct Range {
 const Range kRanges[] = {
     {"exp", [](const Tensor& x) { return exp(x); }, true, 4, 0},
     {"log", [](const Tensor& x) { return log(x); }, false, 4, 0},
+    {"log1p", [](const Tensor& x) { return log1p(x); }, false, 4, 0},
+    {"expm1", [](const Tensor& x) { return expm1(x); }, true, 4, 0},
+    {"sin", [](const Tensor& x) { return sin(x); }, true, 4, 0},
+    {"cos", [](const Tensor& x) { return cos(x); }, true, 4, 0},
+    {"erf", [](const Tensor& x) { return erf(x); }, true, 4, 1},  // the slope has a square in its exponent
     {"sqrt", [](const Tensor& x) { return sqrt(x); }, false, 4, 0},
     {"rsqrt", [](const Tensor& x) { return rsqrt(x); }, false, 4, 0},
     {"square", [](const Tensor& x) { return pow(x, 2); }, true, 4, 0},

@@ -78,6 +78,15 @@ __device__ inline Brief inverse(Brief x) {
 __device__ inline Brief erfc(Brief x) {
     return Brief(brief_erfc(x.v));
 }
+__device__ inline Brief cos(Brief x) {
+    return Brief(cosf(x.v));
+}
+__device__ inline Brief erf(Brief x) {
+    return Brief(erff(x.v));
+}
+__device__ inline Brief expm1(Brief x) {
+    return Brief(expm1f(x.v));
+}
 __device__ inline Brief fabs(Brief x) {
     return Brief(fabsf(x.v));
 }
@@ -89,6 +98,9 @@ __device__ inline Brief log1p(Brief x) {
 }
 __device__ inline Brief pow(Brief x, Brief y) {
     return Brief(powf(x.v, y.v));
+}
+__device__ inline Brief sin(Brief x) {
+    return Brief(sinf(x.v));
 }
 __device__ inline Brief sqrt(Brief x) {
     return Brief(sqrtf(x.v));

@@ -145,6 +145,10 @@ bool cast_from(const View& from, const View& to, cudaStream_t stream) {
     });
 }
 
+__global__ __launch_bounds__(kThreads) void count_up(const Dense out, const std::int64_t n, const std::int64_t first) {
+    for (std::int64_t i = global_thread(); i < n; i += grid_threads()) out.put<std::int64_t>(i, first + i);
+}
+
 }  // namespace
 
 void CudaKernels::copy(const View& from, const View& to) {
@@ -196,6 +200,12 @@ void CudaKernels::fill(const View& out, double value) {
         std::memcpy(&unit, pattern, sizeof(unit));
         fill_units<Unit><<<grid_for(units, kThreads * kInFlight), kThreads, 0, stream>>>(walk, units, unit);
     });
+}
+
+void CudaKernels::arange(const View& out, std::int64_t first) {
+    const Launch stream("arange");
+    const std::int64_t n = out.numel();
+    if (n > 0) count_up<<<grid_for(n, kThreads, 1 << 20), kThreads, 0, stream>>>(out, n, first);
 }
 
 bool CudaKernels::all_finite(const View& x) {

@@ -1,8 +1,7 @@
 // Rows and elements picked by index, and their gradients. Picks are sorted by the place they fall on, so that each
 // place is read, added to and written by one thread, in the order of the picks: the result is the same on every run.
-#include <cub/device/device_radix_sort.cuh>
-
 #include "invar/kernels/cuda/launch.h"
+#include "invar/kernels/cuda/radix_sort.h"
 #include "invar/kernels/cuda/vector.cuh"
 
 namespace invar::cuda {
@@ -140,20 +139,13 @@ __global__ __launch_bounds__(kThreads) void sum_runs(const Runs runs) {
     }
 }
 
-constexpr std::size_t round_up(std::size_t bytes) {
-    return (bytes + 255) / 256 * 256;
-}
-
 // Scratch: keys and order, before and after the sort, the stretches' sums, and what the sort itself wants.
 struct Workspace {
-    std::size_t list, partial, sort = 0;
+    std::size_t list, partial, sort;
     Workspace(std::int64_t count, std::int64_t width)
         : list(round_up(std::size_t(count) * 8)),
-          partial(round_up(std::size_t(divide_up(count, kStretch) * width) * sizeof(double))) {
-        cub::DeviceRadixSort::SortPairs(nullptr, sort, static_cast<const std::uint64_t*>(nullptr),
-                                        static_cast<std::uint64_t*>(nullptr), static_cast<const std::int64_t*>(nullptr),
-                                        static_cast<std::int64_t*>(nullptr), count);
-    }
+          partial(round_up(std::size_t(divide_up(count, kStretch) * width) * sizeof(double))),
+          sort(radix_sort_bytes(count)) {}
     std::size_t bytes() const { return 4 * list + partial + sort; }
 };
 
@@ -161,7 +153,7 @@ struct Workspace {
 template <class Fill>
 void add_sorted(std::int64_t count, std::int64_t width, std::int64_t places, const View& from, const View& to,
                 void* scratch, cudaStream_t stream, const Fill& fill) {
-    Workspace space(count, width);
+    const Workspace space(count, width);
     char* base = static_cast<char*>(scratch);
     auto* keys = reinterpret_cast<std::uint64_t*>(base);
     auto* sorted = reinterpret_cast<std::uint64_t*>(base + space.list);
@@ -169,10 +161,8 @@ void add_sorted(std::int64_t count, std::int64_t width, std::int64_t places, con
     auto* sorted_order = reinterpret_cast<std::int64_t*>(base + 3 * space.list);
     auto* partial = reinterpret_cast<double*>(base + 4 * space.list);
     fill(keys, order);
-    int bits = 1;
-    while (bits < 63 && (std::int64_t(1) << bits) < places) ++bits;
-    cub::DeviceRadixSort::SortPairs(base + 4 * space.list + space.partial, space.sort, keys, sorted, order,
-                                    sorted_order, count, 0, bits, stream);
+    radix_sort({keys, sorted, order, sorted_order}, count, bits_below(places), base + 4 * space.list + space.partial,
+               space.sort, stream);
     const Runs runs{sorted, sorted_order, count, width, partial, from, to};
     sum_stretches<<<grid_for(divide_up(count, kStretch) * width, kThreads), kThreads, 0, stream>>>(runs);
     sum_runs<<<grid_for(count * width, kThreads), kThreads, 0, stream>>>(runs);

@@ -1,4 +1,4 @@
-// The binary operations and their gradients, generated from the list of kernels/pointwise.h; where and add_into.
+// The binary operations and their gradients, generated from the list of kernels/pointwise.h; where, compare, add_into.
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/pointwise.cuh"
 #include "invar/kernels/pointwise.h"
@@ -43,6 +43,24 @@ struct WholeResult {
     BinaryOp op;
     __device__ void operator()(const std::int64_t* in, std::int64_t* out) const {
         out[0] = whole_result(op, in[0], in[1]);
+    }
+};
+
+struct Compare {
+    static constexpr int kIn = 2, kOut = 1;
+    CompareSpec spec;
+    template <class C>
+    __device__ void operator()(const C* in, C* out) const {
+        out[0] = C(holds(spec.op, in[0], in[1]));
+    }
+};
+
+struct CompareConstant {
+    static constexpr int kIn = 1, kOut = 1;
+    CompareSpec spec;
+    template <class C>
+    __device__ void operator()(const C* in, C* out) const {
+        out[0] = C(holds(spec.op, in[0], spec.constant<C>()));
     }
 };
 
@@ -151,6 +169,24 @@ void CudaKernels::scaled(const View& x, const View& factor, const View& y, bool 
         run_pointwise(Scaled<true>{factor}, {&x, &y, &y}, wide, stream);
     else
         run_pointwise(Scaled<false>{factor}, {&x, &y}, wide, stream);
+}
+
+void CudaKernels::compare(const CompareSpec& spec, const View& a, const View& b, const View& y) {
+    const Launch stream("compare");
+    if (y.numel() == 0) return;
+    const auto run = [&](auto tag) {
+        using C = typename decltype(tag)::type;
+        if (b)
+            launch_general<C>(Compare{spec}, {&a, &b, &y}, stream);
+        else
+            launch_general<C>(CompareConstant{spec}, {&a, &y}, stream);
+    };
+    if (!is_floating(spec.in))
+        run(TypeTag<std::int64_t>{});
+    else if (spec.in == Dtype::f64)
+        run(TypeTag<double>{});
+    else
+        run(TypeTag<float>{});
 }
 
 void CudaKernels::add_into(const View& x, const View& y) {

@@ -1,4 +1,4 @@
-// Sums and maxima over the middle of [outer, n, inner].
+// Sums over the middle of [outer, n, inner], and where its largest or smallest elements are.
 #include "invar/kernels/cuda/columns.cuh"
 #include "invar/kernels/cuda/launch.h"
 
@@ -116,16 +116,32 @@ __global__ __launch_bounds__(kThreads) void sum_each(const Dense x, const Put pu
     }
 }
 
-// --- maxima ---
+// --- folds: what is joined two by two, in any order ---
+
+// A fold says what an element is, how two are joined, and where the last one goes.
 
 // A value and its place. NaN is larger than anything, so that it is seen; of equals the first wins.
+template <class C>
 struct Best {
-    double value = 0;
+    C value = 0;
     std::int64_t at = -1;  // -1: none yet
 };
 
-struct Better {
-    __device__ Best operator()(const Best& a, const Best& b) const {
+template <class C>
+struct FindBest {
+    using Value = Best<C>;
+    Dense x;
+    std::int64_t* index;
+    bool smallest;
+
+    __device__ Value get(std::int64_t at, std::int64_t place) const {
+        const C value = x.get<C>(at);
+        if constexpr (std::is_integral_v<C>)
+            return {smallest ? ~value : value, place};  // the other way round in order, without leaving the range
+        else
+            return {smallest ? -value : value, place};
+    }
+    __device__ Value operator()(const Value& a, const Value& b) const {
         if (b.at < 0) return a;
         if (a.at < 0) return b;
         const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -133,53 +149,77 @@ struct Better {
         if (same) return a.at < b.at ? a : b;
         return b_nan || (!a_nan && b.value > a.value) ? b : a;
     }
+    __device__ void put(std::int64_t at, const Value& best) const { index[at] = best.at; }
 };
 
-struct PutBest {
-    Dense y;
-    std::int64_t* index;
-    __device__ void operator()(std::int64_t at, const Best& best) const {
-        if (y.data != nullptr) y.put<double>(at, best.value);
-        if (index != nullptr) index[at] = best.at;
-    }
+// Whole numbers, in two's complement: what leaves the range comes in again at the other end.
+struct SumWhole {
+    using Value = std::uint64_t;
+    Dense x;
+    std::int64_t* y;
+
+    __device__ Value get(std::int64_t at, std::int64_t) const { return Value(x.get<std::int64_t>(at)); }
+    __device__ Value operator()(Value a, Value b) const { return a + b; }
+    __device__ void put(std::int64_t at, Value total) const { y[at] = std::int64_t(total); }
 };
 
-template <int kGroup>
-__global__ __launch_bounds__(kThreads) void max_rows(const Dense x, const PutBest put, const std::int64_t rows,
-                                                     const std::int64_t n, const Pieces pieces, Best* partial) {
+template <int kGroup, class Fold>
+__global__ __launch_bounds__(kThreads) void fold_rows(const Fold fold, const std::int64_t rows, const std::int64_t n,
+                                                      const Pieces pieces, typename Fold::Value* partial) {
     const std::int64_t item = first_row<kGroup>();
     if (item >= rows * pieces.count) return;
     const Quotient q = divide(item, pieces.count);
     const std::int64_t end = smaller(n, (q.rest + 1) * pieces.length);
-    Best best;
+    typename Fold::Value value{};
     for (std::int64_t i = q.rest * pieces.length + threadIdx.x % kGroup; i < end; i += kGroup)
-        best = Better{}(best, Best{x.get<double>(q.whole * n + i), i});
-    best = reduce<kGroup>(best, Better{});
+        value = fold(value, fold.get(q.whole * n + i, i));
+    value = reduce<kGroup>(value, fold);
     if (threadIdx.x % kGroup != 0) return;
     if (pieces.count > 1)
-        partial[item] = best;
+        partial[item] = value;
     else
-        put(q.whole, best);
+        fold.put(q.whole, value);
 }
 
-__global__ __launch_bounds__(kThreads) void max_pieces(const PutBest put, const std::int64_t pieces,
-                                                       const Best* partial) {
-    Best best;
-    for (std::int64_t i = threadIdx.x; i < pieces; i += kThreads)
-        best = Better{}(best, partial[blockIdx.x * pieces + i]);
-    best = reduce<kThreads>(best, Better{});
-    if (threadIdx.x == 0) put(blockIdx.x, best);
+template <class Fold>
+__global__ __launch_bounds__(kThreads) void fold_pieces(const Fold fold, const std::int64_t pieces,
+                                                        const typename Fold::Value* partial) {
+    typename Fold::Value value{};
+    for (std::int64_t i = threadIdx.x; i < pieces; i += kThreads) value = fold(value, partial[blockIdx.x * pieces + i]);
+    value = reduce<kThreads>(value, fold);
+    if (threadIdx.x == 0) fold.put(blockIdx.x, value);
 }
 
-__global__ __launch_bounds__(kThreads) void max_columns(const Dense x, const PutBest put, const Span3 span) {
+template <class Fold>
+__global__ __launch_bounds__(kThreads) void fold_columns(const Fold fold, const Span3 span) {
     const std::int64_t count = span.outer * span.inner;
     for (std::int64_t at = global_thread(); at < count; at += grid_threads()) {
         const Quotient q = divide(at, span.inner);
-        Best best;
+        typename Fold::Value value{};
         for (std::int64_t row = 0; row < span.n; ++row)
-            best = Better{}(best, Best{x.get<double>((q.whole * span.n + row) * span.inner + q.rest), row});
-        put(at, best);
+            value = fold(value, fold.get((q.whole * span.n + row) * span.inner + q.rest, row));
+        fold.put(at, value);
     }
+}
+
+template <class Fold>
+void run_fold(const Fold& fold, const Span3& span, cudaStream_t stream) {
+    using Value = typename Fold::Value;
+    if (span.outer * span.inner == 0) return;
+    if (span.inner > 1) {
+        fold_columns<<<grid_for(span.outer * span.inner, kThreads), kThreads, 0, stream>>>(fold, span);
+        return;
+    }
+    const Pieces pieces(span);
+    const std::int64_t items = span.outer * pieces.count;
+    const Scratch memory(pieces.count > 1 ? std::size_t(items) * sizeof(Value) : 0);
+    auto* const partial = static_cast<Value*>(memory.data());
+    if (span.n <= 1024)
+        fold_rows<kWarp><<<grid_for(items, kRowsABlock<kWarp>), kBlock<kWarp>, 0, stream>>>(fold, span.outer, span.n,
+                                                                                            pieces, partial);
+    else
+        fold_rows<kThreads><<<grid_for(items, 1), kThreads, 0, stream>>>(fold, span.outer, span.n, pieces, partial);
+    if (pieces.count > 1) fold_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(fold, pieces.count, partial);
 }
 
 }  // namespace
@@ -193,6 +233,7 @@ static std::size_t sum_scratch_bytes(const Span3& span) {
 
 void CudaKernels::sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
     const Launch stream("sum");
+    if (y.dtype == Dtype::i64) return run_fold(SumWhole{x, y.as<std::int64_t>()}, span, stream);
     const Scratch memory(sum_scratch_bytes(span));
     void* const scratch = memory.data();
     if (span.outer * span.inner == 0) return;
@@ -225,31 +266,12 @@ void CudaKernels::sum(const Span3& span, const View& x, const View& y, double di
     });
 }
 
-static std::size_t max_scratch_bytes(const Span3& span) {
-    if (span.inner > 1) return 0;
-    const Pieces pieces(span);
-    return pieces.count > 1 ? std::size_t(span.outer * pieces.count) * sizeof(Best) : 0;
-}
-
-void CudaKernels::max(const Span3& span, const View& x, const View& y, const View& index) {
-    const Launch stream("max");
-    const Scratch memory(max_scratch_bytes(span));
-    void* const scratch = memory.data();
-    if (span.outer * span.inner == 0) return;
-    const PutBest put{y, index.as<std::int64_t>()};
-    if (span.inner > 1) {
-        max_columns<<<grid_for(span.outer * span.inner, kThreads), kThreads, 0, stream>>>(x, put, span);
-        return;
-    }
-    const Pieces pieces(span);
-    Best* partial = static_cast<Best*>(scratch);
-    const std::int64_t items = span.outer * pieces.count;
-    if (span.n <= 1024)
-        max_rows<kWarp><<<grid_for(items, kRowsABlock<kWarp>), kBlock<kWarp>, 0, stream>>>(x, put, span.outer, span.n,
-                                                                                           pieces, partial);
+void CudaKernels::extreme(const Span3& span, const View& x, const View& index, bool smallest) {
+    const Launch stream("extreme");
+    if (is_floating(x.dtype))
+        run_fold(FindBest<double>{x, index.as<std::int64_t>(), smallest}, span, stream);
     else
-        max_rows<kThreads><<<grid_for(items, 1), kThreads, 0, stream>>>(x, put, span.outer, span.n, pieces, partial);
-    if (pieces.count > 1) max_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
+        run_fold(FindBest<std::int64_t>{x, index.as<std::int64_t>(), smallest}, span, stream);
 }
 
 }  // namespace invar::cuda

@@ -1,5 +1,6 @@
 // Moving values: copies between any dtypes and strides, fills, and the check for values that are not finite.
 #include <cmath>
+#include <numeric>
 
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
 #include "invar/kernels/cpu/simd/iteration.h"
@@ -70,6 +71,15 @@ void CpuKernels::fill(const View& out, double value) {
         alignas(64) double buffer[kBlock];
         std::fill_n(buffer, n, value);
         store<double>(buffer, byte_at(out.data, out.dtype, at[0]), out.dtype, it.stride[0][0], n);
+    });
+}
+
+void CpuKernels::arange(const View& out, std::int64_t first) {
+    const Iteration<1> it({&out});
+    it.for_blocks([&](const auto& at, std::int64_t n) {
+        alignas(64) std::int64_t buffer[kBlock];
+        std::iota(buffer, buffer + n, first + at[0]);
+        store<std::int64_t>(buffer, byte_at(out.data, out.dtype, at[0]), out.dtype, 1, n);
     });
 }
 

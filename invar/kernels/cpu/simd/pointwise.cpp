@@ -174,6 +174,35 @@ void CpuKernels::scaled(const View& x, const View& factor, const View& y, bool a
     });
 }
 
+void CpuKernels::compare(const CompareSpec& spec, const View& a, const View& b, const View& y) {
+    const auto run = [&](auto zero) {
+        using C = decltype(zero);
+        const auto each = [&](auto fixed) {  // known when this is compiled, so that loops have no branch
+            constexpr CompareOp kOp = decltype(fixed)::value;
+            if (b)
+                run_binary<C>(a, b, y, [](C u, C v) { return C(holds(kOp, u, v)); });
+            else
+                run_unary<C>(a, y, [c = spec.constant<C>()](C u) { return C(holds(kOp, u, c)); });
+        };
+        switch (spec.op) {
+#define INVAR_CASE(name)  \
+    case CompareOp::name: \
+        return each(std::integral_constant<CompareOp, CompareOp::name>{});
+            INVAR_CASE(eq)
+            INVAR_CASE(ne)
+            INVAR_CASE(lt)
+            INVAR_CASE(le)
+            INVAR_CASE(gt)
+            INVAR_CASE(ge)
+            INVAR_CASE(logical_and)
+            INVAR_CASE(logical_or)
+            INVAR_CASE(logical_xor)
+#undef INVAR_CASE
+        }
+    };
+    is_floating(spec.in) ? with_compute_type(spec.in == Dtype::f64, run) : run(std::int64_t{});
+}
+
 void CpuKernels::add_into(const View& x, const View& y) {
     with_compute_type(needs_double(y.dtype), [&](auto zero) {
         using C = decltype(zero);

@@ -1,4 +1,4 @@
-// Sums and maxima over the middle of [outer, n, inner].
+// Sums over the middle of [outer, n, inner], and where its largest or smallest elements are.
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
 #include "invar/kernels/cpu/simd/loops.h"
 
@@ -80,47 +80,105 @@ void sum_columns(const Span3& span, const View& x, const View& y, double divisor
     put(totals.data(), y, 0, span.outer * span.inner, divisor, accumulate);
 }
 
+// Whole numbers, in two's complement: what leaves the range comes in again at the other end.
+std::int64_t whole_row_sum(const View& x, std::int64_t at, std::int64_t n) {
+    std::int64_t buffer[kBlock];
+    std::uint64_t total = 0;
+    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - begin);
+        const std::int64_t* v = load(byte_at(x.data, x.dtype, at + begin), x.dtype, 1, count, buffer);
+        for (std::int64_t i = 0; i < count; ++i) total += std::uint64_t(v[i]);
+    }
+    return std::int64_t(total);
+}
+
+void sum_whole(const Span3& span, const View& x, std::int64_t* y) {
+    const std::int64_t elements = span.outer * span.n * span.inner;
+    if (span.inner == 1) {
+        const std::int64_t pieces = std::max<std::int64_t>(1, divide_up(span.n, kPiece));
+        std::vector<std::int64_t> partial(std::size_t(span.outer * pieces));
+        parallel_for(span.outer * pieces, elements, [&](std::int64_t item) {
+            const std::int64_t begin = item % pieces * kPiece;
+            partial[std::size_t(item)] =
+                whole_row_sum(x, item / pieces * span.n + begin, std::min(kPiece, span.n - begin));
+        });
+        for (std::int64_t o = 0; o < span.outer; ++o) {
+            std::uint64_t total = 0;
+            for (std::int64_t i = 0; i < pieces; ++i) total += std::uint64_t(partial[std::size_t(o * pieces + i)]);
+            y[o] = std::int64_t(total);
+        }
+        return;
+    }
+    const std::int64_t blocks = divide_up(span.inner, kBlock);
+    parallel_for(span.outer * blocks, elements, [&](std::int64_t item) {
+        const std::int64_t o = item / blocks, column = item % blocks * kBlock,
+                           w = std::min(kBlock, span.inner - column);
+        std::int64_t buffer[kBlock];
+        std::uint64_t totals[kBlock] = {};
+        for (std::int64_t row = 0; row < span.n; ++row) {
+            const std::int64_t at = (o * span.n + row) * span.inner + column;
+            const std::int64_t* v = load(byte_at(x.data, x.dtype, at), x.dtype, 1, w, buffer);
+            for (std::int64_t i = 0; i < w; ++i) totals[i] += std::uint64_t(v[i]);
+        }
+        for (std::int64_t i = 0; i < w; ++i) y[o * span.inner + column + i] = std::int64_t(totals[i]);
+    });
+}
+
+// The other way round in order, without leaving the range; NaN stays NaN.
 template <class C>
-void max_row(const Span3& span, const View& x, const View& y, const View& index, std::int64_t row) {
+inline C flipped(C v) {
+    if constexpr (std::is_integral_v<C>)
+        return ~v;
+    else
+        return -v;
+}
+
+template <class C>
+const C* flip(const C* v, std::int64_t n, C* buffer) {
+    for (std::int64_t i = 0; i < n; ++i) buffer[i] = flipped(v[i]);
+    return buffer;
+}
+
+template <class C>
+void find_in_row(const Span3& span, const View& x, const View& index, bool smallest, std::int64_t row) {
     C buffer[kBlock], best = 0;
     std::int64_t at = 0;
     for (std::int64_t begin = 0; begin < span.n; begin += kBlock) {
         const std::int64_t count = std::min(kBlock, span.n - begin);
         const C* v = load(byte_at(x.data, x.dtype, row * span.n + begin), x.dtype, 1, count, buffer);
+        if (smallest) v = flip(v, count, buffer);
         const C largest = lane_max(v, count);
         if (begin > 0 && !beats(largest, best)) continue;
         best = largest;
-        if (index) {
-            at = begin;
-            for (const C* i = v; !(*i == largest) && *i == *i; ++i) ++at;  // stops at NaN, which is then the largest
-        }
+        at = begin;
+        for (const C* i = v; !(*i == largest) && *i == *i; ++i) ++at;  // stops at NaN, which is then the largest
         if (best != best) break;
     }
-    if (y) store(&best, byte_at(y.data, y.dtype, row), y.dtype, 1, 1);
-    if (index) index.as<std::int64_t>()[row] = at;
+    index.as<std::int64_t>()[row] = at;
 }
 
 template <class C>
-void max_columns(const Span3& span, const View& x, const View& y, const View& index, std::int64_t item) {
+void find_in_columns(const Span3& span, const View& x, const View& index, bool smallest, std::int64_t item) {
     const std::int64_t blocks = divide_up(span.inner, kBlock);
     const std::int64_t o = item / blocks, column = item % blocks * kBlock, w = std::min(kBlock, span.inner - column);
     C buffer[kBlock], best[kBlock];
     std::int64_t at[kBlock];
     for (std::int64_t row = 0; row < span.n; ++row) {
         const C* v = load(byte_at(x.data, x.dtype, (o * span.n + row) * span.inner + column), x.dtype, 1, w, buffer);
+        if (smallest) v = flip(v, w, buffer);
         for (std::int64_t i = 0; i < w; ++i) {
             const bool take = row == 0 || v[i] > best[i] || (v[i] != v[i] && best[i] == best[i]);
             best[i] = take ? v[i] : best[i];
             at[i] = take ? row : at[i];
         }
     }
-    if (y) store(best, byte_at(y.data, y.dtype, o * span.inner + column), y.dtype, 1, w);
-    if (index) std::copy_n(at, w, index.as<std::int64_t>() + o * span.inner + column);
+    std::copy_n(at, w, index.as<std::int64_t>() + o * span.inner + column);
 }
 
 }  // namespace
 
 void CpuKernels::sum(const Span3& span, const View& x, const View& y, double divisor, bool accumulate) {
+    if (y.dtype == Dtype::i64) return sum_whole(span, x, y.as<std::int64_t>());
     compute_as(x.dtype, [&](auto tag) {
         using C = typename decltype(tag)::type;
         if (span.inner == 1)
@@ -130,17 +188,23 @@ void CpuKernels::sum(const Span3& span, const View& x, const View& y, double div
     });
 }
 
-void CpuKernels::max(const Span3& span, const View& x, const View& y, const View& index) {
-    compute_as(x.dtype, [&](auto tag) {
-        using C = typename decltype(tag)::type;
+void CpuKernels::extreme(const Span3& span, const View& x, const View& index, bool smallest) {
+    const auto run = [&](auto zero) {
+        using C = decltype(zero);
         const std::int64_t elements = span.outer * span.n * span.inner;
-        if (span.inner == 1) {
-            parallel_for(span.outer, elements, [&](std::int64_t row) { max_row<C>(span, x, y, index, row); });
-        } else {
+        if (span.inner == 1)
+            parallel_for(span.outer, elements,
+                         [&](std::int64_t row) { find_in_row<C>(span, x, index, smallest, row); });
+        else
             parallel_for(span.outer * divide_up(span.inner, kBlock), elements,
-                         [&](std::int64_t item) { max_columns<C>(span, x, y, index, item); });
-        }
-    });
+                         [&](std::int64_t item) { find_in_columns<C>(span, x, index, smallest, item); });
+    };
+    if (!is_floating(x.dtype))
+        run(std::int64_t{});
+    else if (x.dtype == Dtype::f64)
+        run(double{});
+    else
+        run(float{});
 }
 
 }  // namespace invar::INVAR_ISA
