@@ -68,6 +68,8 @@ class Mlp : public Module {
     Conv1d &c_fc_, &c_proj_;
 };
 
+// The residual stream and what the last layer adds to it go from block to block apart, so that each sum is made with
+// the norm behind it.
 class Block : public Module {
   public:
     Block(const GptOptions& o, double projected)
@@ -77,9 +79,10 @@ class Block : public Module {
           ln_2_(add<LayerNorm>("ln_2", o.width)),
           mlp_(add<Mlp>("mlp", o, projected)) {}
 
-    Tensor forward(const Tensor& x) override {
-        const Tensor y = x + ops::dropout(attn_(ln_1_(x)), dropout_, training());
-        return y + ops::dropout(mlp_(ln_2_(y)), dropout_, training());
+    Tensors forward(const Tensors& stream) override {
+        Tensors read = stream.size() == 1 ? Tensors{stream[0], ln_1_(stream[0])} : ln_1_(stream);
+        read = ln_2_(read[0], ops::dropout(attn_(read[1]), dropout_, training()));
+        return {read[0], ops::dropout(mlp_(read[1]), dropout_, training())};
     }
     void set_caching(bool on) { attn_.set_caching(on); }
 
@@ -123,8 +126,9 @@ class Gpt : public LanguageModel {
         if (caching_) past_ = end;
         Tensor x = wte_(tokens) + wpe_.weight.value[Slice{first, end}];
         x = ops::dropout(x, options_.dropout, training());
-        for (Block* block : blocks_) x = (*block)(x);
-        return (*ln_f_)(x);
+        Tensors stream{x};
+        for (Block* block : blocks_) stream = (*block)(stream);
+        return (*ln_f_)(stream)[1];
     }
     Tensor head() const override { return wte_.weight.value; }
 

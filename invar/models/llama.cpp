@@ -1,0 +1,203 @@
+// Llama: pre-norm blocks of causal attention with rotary positions and grouped queries, and a SwiGLU layer. Modules
+// have Hugging Face's names. The layers of one input are multiplied as one where their weights lie side by side.
+#include "invar/models/llama.h"
+
+#include "invar/core/error.h"
+#include "invar/models/registry.h"
+#include "invar/nn/layers.h"
+#include "invar/ops/ops.h"
+
+namespace invar {
+
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+void draw(Parameter& parameter) {
+    const PurposeScope purpose(Purpose::weights);
+    parameter.value = ops::normal(parameter.value.shape(), 0, kDeviation).set_requires_grad();
+}
+
+// A linear layer that keeps its weight for whoever multiplies several at once.
+class Projection : public Linear {
+  public:
+    Projection(std::int64_t in, std::int64_t out, bool bias) : Linear(in, out, bias) {
+        draw(weight);
+        if (bias) ops::copy_(this->bias->value.detach(), Tensor::scalar(0));
+    }
+};
+
+Tensor value_of(const Parameter* parameter) {
+    return parameter != nullptr ? parameter->value : Tensor();
+}
+
+class SelfAttention : public Module {
+  public:
+    SelfAttention(const LlamaOptions& o, const Tensor& table)
+        : options_(o),
+          table_(table),
+          q_proj_(add<Projection>("q_proj", o.width, o.heads * o.head_width, o.attention_bias)),
+          k_proj_(add<Projection>("k_proj", o.width, o.kv_heads * o.head_width, o.attention_bias)),
+          v_proj_(add<Projection>("v_proj", o.width, o.kv_heads * o.head_width, o.attention_bias)),
+          o_proj_(add<Projection>("o_proj", o.heads * o.head_width, o.width, false)) {}
+
+    Tensor forward(const Tensor& x) override {
+        Tensors biases;
+        if (options_.attention_bias) biases = {value_of(q_proj_.bias), value_of(k_proj_.bias), value_of(v_proj_.bias)};
+        const Tensor qkv = ops::linears(x, {q_proj_.weight.value, k_proj_.weight.value, v_proj_.weight.value}, biases);
+        const Tensor turned = ops::rotary(qkv, options_.heads, options_.kv_heads, table_);
+        return o_proj_(ops::self_attention(turned, options_.heads, options_.kv_heads, {.causal = true}));
+    }
+
+  private:
+    const LlamaOptions& options_;
+    const Tensor& table_;
+    Projection &q_proj_, &k_proj_, &v_proj_, &o_proj_;
+};
+
+class SwigluLayer : public Module {
+  public:
+    explicit SwigluLayer(const LlamaOptions& o)
+        : gate_proj_(add<Projection>("gate_proj", o.width, o.hidden, false)),
+          up_proj_(add<Projection>("up_proj", o.width, o.hidden, false)),
+          down_proj_(add<Projection>("down_proj", o.hidden, o.width, false)) {}
+    Tensor forward(const Tensor& x) override {
+        return down_proj_(ops::swiglu(ops::linears(x, {gate_proj_.weight.value, up_proj_.weight.value})));
+    }
+
+  private:
+    Projection &gate_proj_, &up_proj_, &down_proj_;
+};
+
+// The residual stream and what the last layer adds to it go from block to block apart, so that each sum is made with
+// the norm behind it.
+class DecoderLayer : public Module {
+  public:
+    DecoderLayer(const LlamaOptions& o, const Tensor& table)
+        : input_layernorm_(add<RmsNorm>("input_layernorm", o.width, o.eps)),
+          self_attn_(add<SelfAttention>("self_attn", o, table)),
+          post_attention_layernorm_(add<RmsNorm>("post_attention_layernorm", o.width, o.eps)),
+          mlp_(add<SwigluLayer>("mlp", o)) {}
+
+    Tensors forward(const Tensors& stream) override {
+        Tensors read = stream.size() == 1 ? Tensors{stream[0], input_layernorm_(stream[0])} : input_layernorm_(stream);
+        read = post_attention_layernorm_(read[0], self_attn_(read[1]));
+        return {read[0], mlp_(read[1])};
+    }
+
+  private:
+    RmsNorm& input_layernorm_;
+    SelfAttention& self_attn_;
+    RmsNorm& post_attention_layernorm_;
+    SwigluLayer& mlp_;
+};
+
+// What Hugging Face calls `model`: all but the head.
+class Decoder : public Module {
+  public:
+    explicit Decoder(const LlamaOptions& o)
+        : options_(o),
+          embed_tokens_(add<Embedding>("embed_tokens", o.vocabulary, o.width)),
+          layers_(add<ModuleList>("layers")),
+          table_(ops::rotary_table(o.length, ops::rotary_speeds(o.head_width, o.rotary))) {
+        draw(embed_tokens_.weight);
+        for (std::int64_t i = 0; i < o.layers; ++i) layers_.append(std::make_unique<DecoderLayer>(options_, table_));
+        norm_ = &add<RmsNorm>("norm", o.width, o.eps);
+    }
+    Tensor forward(const Tensor& tokens) override {
+        check<UsageError>(tokens.rank() == 2 && tokens.size(1) <= options_.length,
+                          "model llama has places for {} tokens; tokens are {} (model.length)", options_.length,
+                          tokens.str());
+        if (table_.device() != tokens.device()) table_ = ops::to(table_, tokens.device());
+        Tensors stream{embed_tokens_(tokens)};
+        for (Module* layer : layers_) stream = (*layer)(stream);
+        return (*norm_)(stream)[1];
+    }
+    Tensor embedding() const { return embed_tokens_.weight.value; }
+    std::vector<Module*> blocks() { return layers_.checkpoint_blocks(); }
+
+  private:
+    LlamaOptions options_;
+    Embedding& embed_tokens_;
+    ModuleList& layers_;
+    Tensor table_;
+    RmsNorm* norm_ = nullptr;
+};
+
+class Llama : public LanguageModel {
+  public:
+    explicit Llama(const LlamaOptions& o) : options_(o), model_(add<Decoder>("model", o)) {
+        if (!o.tied) lm_head_ = &add<Projection>("lm_head", o.width, o.vocabulary, false);
+    }
+    std::unique_ptr<Module> new_instance() const override { return std::make_unique<Llama>(options_); }
+    std::vector<Module*> checkpoint_blocks() override { return model_.blocks(); }
+    std::int64_t context() const override { return options_.length; }
+
+  protected:
+    Tensor hidden(const Tensor& tokens) override { return model_(tokens); }
+    Tensor head() const override { return lm_head_ != nullptr ? lm_head_->weight.value : model_.embedding(); }
+
+  private:
+    LlamaOptions options_;
+    Decoder& model_;
+    Projection* lm_head_ = nullptr;
+};
+
+std::unique_ptr<Module> make_for_data(LlamaOptions options, const DataInfo& data) {
+    check<UsageError>(data.input.rank() == 1,
+                      "model llama reads tokens in a row, and a sample of the data is {}; use data=text",
+                      data.input.str());
+    if (options.vocabulary == 0) options.vocabulary = data.outputs;
+    if (options.length == 0) options.length = data.input[0];
+    check<UsageError>(options.vocabulary >= data.outputs, "model.vocabulary = {}: the data have {} tokens",
+                      options.vocabulary, data.outputs);
+    check<UsageError>(options.length >= data.input[0],
+                      "model.length = {}: samples of the data have {} tokens (data.length)", options.length,
+                      data.input[0]);
+    return make_llama(options);
+}
+
+using O = LlamaOptions;
+const RegisterModel<O> kLlama{
+    "llama",
+    "Llama, of any size: also Qwen 2 and TinyLlama, by their numbers.",
+    make_for_data,
+    {key("layers", &O::layers, within(1, 1000), "Blocks.", {"model.num_hidden_layers"}),
+     key("heads", &O::heads, within(1, 1000), "Heads of attention.", {"model.num_attention_heads"}),
+     key("kv_heads", &O::kv_heads, within(0, 1000), "Heads of keys and values, which divide them; 0 for as many.",
+         {"model.num_key_value_heads"}),
+     key("width", &O::width, within(1, 1 << 20), "Of the residual stream.", {"model.hidden_size"}),
+     key("hidden", &O::hidden, within(0, 1 << 22), "Of the layer between; 0 for 8/3 of the width.",
+         {"model.intermediate_size"}),
+     key("head_width", &O::head_width, within(0, 4096), "Of one head; 0 for the width over the heads.",
+         {"model.head_dim"}),
+     key("vocabulary", &O::vocabulary, at_least(0), "Tokens; 0 for as many as the data have.", {"model.vocab_size"}),
+     key("length", &O::length, at_least(0), "Places for tokens; 0 for as many as a sample has.",
+         {"model.max_position_embeddings"}),
+     key("tied", &O::tied, any(), "The head is the embedding of the tokens.", {"model.tie_word_embeddings"}),
+     key("attention_bias", &O::attention_bias, any(), "Biases on queries, keys and values, as in Qwen."),
+     key("eps", &O::eps, above(0), "Of the norms.", {"model.rms_norm_eps"}),
+     key("rope_theta", &O::rope_theta, above(1), "What the speeds of rotary positions are powers of.")}};
+
+}  // namespace
+
+std::unique_ptr<LanguageModel> make_llama(const LlamaOptions& given) {
+    LlamaOptions o = given;
+    if (o.kv_heads == 0) o.kv_heads = o.heads;
+    if (o.hidden == 0) o.hidden = (o.width * 8 / 3 + 63) / 64 * 64;
+    check<UsageError>(o.head_width > 0 || o.width % o.heads == 0,
+                      "model.width = {}: is no multiple of model.heads = {}", o.width, o.heads);
+    if (o.head_width == 0) o.head_width = o.width / o.heads;
+    o.rotary.base = o.rope_theta;
+    check<UsageError>(o.heads % o.kv_heads == 0, "model.heads = {}: is no multiple of model.kv_heads = {}", o.heads,
+                      o.kv_heads);
+    check<UsageError>(o.head_width % 2 == 0, "a head is {} wide; rotary positions turn pairs (model.head_width)",
+                      o.head_width);
+    check<UsageError>(
+        o.vocabulary > 0 && o.length > 0,
+        "model llama needs a vocabulary and a length; they come from the data, or from model.vocabulary and "
+        "model.length");
+    return std::make_unique<Llama>(o);
+}
+
+}  // namespace invar
