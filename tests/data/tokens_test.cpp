@@ -1,0 +1,64 @@
+// Text and files of tokens as data sets.
+#include <gtest/gtest.h>
+
+#include "invar/core/error.h"
+#include "invar/data/registry.h"
+#include "invar/io/file.h"
+#include "invar/io/temporary_folder.h"
+#include "invar/text/token_file.h"
+#include "tests/core/expect_error.h"
+
+namespace invar {
+namespace {
+
+namespace fs = std::filesystem;
+
+Part text(const fs::path& file, const std::string& length) {
+    Part part("data", "text");
+    return part.set("path", file.string()).set("length", length);
+}
+
+TEST(TextData, CutsATextIntoRowsAndTheTokensThatFollow) {
+    const TemporaryFolder folder;
+    const fs::path file = folder.path() / "text.txt";
+    write_file_atomically(file, "abcdefghijklmnopqrst");  // 20 bytes, the last 2 to validate on
+    const auto train = open_data(text(file, "4"), Split::train);
+    EXPECT_EQ(train->size(), 4);  // 18 tokens: four rows of 4 and one behind
+    EXPECT_EQ(train->info().input, Shape{4});
+    EXPECT_EQ(train->info().outputs, 257);
+    const std::vector<std::int64_t> indices = {3, 0};
+    const Batch batch = train->read(indices);
+    EXPECT_EQ(batch["x"].to_vector<std::int64_t>(),
+              (std::vector<std::int64_t>{'m', 'n', 'o', 'p', 'a', 'b', 'c', 'd'}));
+    EXPECT_EQ(batch["y"].to_vector<std::int64_t>(),
+              (std::vector<std::int64_t>{'n', 'o', 'p', 'q', 'b', 'c', 'd', 'e'}));
+    EXPECT_ERROR(open_data(text(file, "4"), Split::test), UsageError, "2 tokens are too few");
+    EXPECT_EQ(open_data(text(file, "1"), Split::test)->size(), 1);
+    EXPECT_ERROR(open_data(Part("data", "text"), Split::train), UsageError, "data.path=FILE");
+    EXPECT_THROW(open_data(text(folder.path() / "none", "4"), Split::train), Error);
+}
+
+TEST(TokenData, ReadsShardsAsOneSequence) {
+    const TemporaryFolder folder;
+    std::vector<TokenId> all;
+    for (TokenId i = 0; i < 50; ++i) all.push_back(i * 7 % 40);
+    for (const int shard : {0, 1}) {
+        TokenWriter writer(folder.path() / fmt::format("{}.bin", shard), TokenFormat::uint16, 40);
+        writer.write(std::span(all).subspan(std::size_t(25 * shard), 25));
+        writer.commit();
+    }
+    Part part("data", "tokens");
+    part.set("path", folder.path().string()).set("length", "10").set("test_share", "0");
+    EXPECT_ERROR(open_data(part, Split::train), UsageError, "data.vocabulary=N");
+    part.set("vocabulary", "40");
+    const auto data = open_data(part, Split::train);
+    EXPECT_EQ(data->size(), 4);
+    const std::vector<std::int64_t> indices = {2};  // over the end of the first shard
+    const std::vector<std::int64_t> x = data->read(indices)["x"].to_vector<std::int64_t>();
+    for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(x[i], std::int64_t(all[20 + i])) << i;
+    part.set("vocabulary", "30");
+    EXPECT_ERROR(open_data(part, Split::train)->read(indices), IoError, "and there are 30");
+}
+
+}  // namespace
+}  // namespace invar
