@@ -115,6 +115,7 @@ class Gpt : public LanguageModel {
         for (Block* block : blocks_) block->set_caching(on);
         caching_ = on, past_ = 0;
     }
+    bool can_cache() const override { return true; }
     std::int64_t context() const override { return options_.length; }
 
   protected:

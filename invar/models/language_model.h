@@ -16,6 +16,7 @@ class LanguageModel : public Module {
     // While it is on, a call takes the tokens that follow those of the calls before, and attention keeps what it needs
     // of them. Turning it on, or off, forgets them. In evaluation only.
     virtual void set_caching(bool on);
+    virtual bool can_cache() const { return false; }
     // How many tokens it has places for.
     virtual std::int64_t context() const = 0;
 

@@ -43,17 +43,18 @@ std::vector<std::int64_t> sample(LanguageModel& model, std::span<const std::int6
                       o.temperature, o.top_p, o.top_k);
     const NoGrad no_grad;
     model.eval();
-    model.set_caching(o.cache);
+    const bool cache = o.cache && model.can_cache();
+    model.set_caching(cache);
     std::vector<std::int64_t> seen(prompt.begin(), prompt.end()), drawn;
     const auto forget_half = [&] {
         const std::int64_t keep = std::max<std::int64_t>(model.context() / 2, 1);
         if (std::int64_t(seen.size()) > keep) seen.erase(seen.begin(), seen.end() - keep);
-        if (o.cache) model.set_caching(true);
+        if (cache) model.set_caching(true);
     };
     if (std::int64_t(seen.size()) > model.context()) forget_half();
     std::vector<std::int64_t> given = seen;  // what the model has not seen yet, with a cache
     while (std::int64_t(drawn.size()) < o.tokens) {
-        const std::vector<std::int64_t>& read = o.cache ? given : seen;
+        const std::vector<std::int64_t>& read = cache ? given : seen;
         const std::int64_t length = std::int64_t(read.size());
         const Tensor logits = model(ops::to(Tensor::from(read, {1, length}), device));
         const double uniform = double(to_unit(philox(o.seed, drawn.size()).v[0]));

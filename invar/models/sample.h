@@ -15,7 +15,7 @@ struct SampleOptions {
     std::int64_t top_k = 0;    // only among so many likeliest; 0: all
     double top_p = 1.0;        // only among the likeliest that have this share together
     std::uint64_t seed = 0;
-    bool cache = true;
+    bool cache = true;       // where the model can
     std::int64_t stop = -1;  // ends behind this token; -1: none does
 };
 
