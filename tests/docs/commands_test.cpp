@@ -36,6 +36,7 @@ class Documents : public cli::CliTest, public ::testing::WithParamInterface<Bloc
             fs::create_directories(folder_ / folder);
             fs::create_symlink(INVAR_BINARY_DIR "/bin/invar", folder_ / folder / "invar");
         }
+        fs::copy_file(INVAR_SOURCE_DIR "/README.md", folder_ / "README.md");  // a text to learn
         const std::map<std::string, Tensor> tensors = {{"w", ops::normal({8, 8}, 0, 1e-6)}};
         for (const char* name : {"gradients", "model", "shard-1", "shard-2"})
             save_safetensors(folder_ / (std::string(name) + ".safetensors"), tensors);
