@@ -172,19 +172,16 @@ LearnedBpe train_bpe(const WordCounts& counts, std::size_t vocabulary_size,
                       vocabulary_size, kSmallestVocabulary, kEndOfText, kMostTokens);
     LearnedBpe learned;
     const auto text_of = [&](TokenId id) { return id < 256 ? std::string(1, char(id)) : learned.tokens[id - 256]; };
-    std::unordered_map<std::string, TokenId> ids;
-    std::unordered_map<Pair, TokenId, PairHash> known;
     Trainer trainer(counts);
     while (learned.vocabulary_size() < vocabulary_size) {
         if (progress && !progress(learned.tokens.size())) break;
         const std::optional<Pair> pair = trainer.most_frequent();
         if (!pair) break;
-        const std::string text = text_of(pair->first) + text_of(pair->second);
-        const auto [id, is_new_token] = ids.emplace(text, TokenId(256 + learned.tokens.size()));
-        // A pair that comes up again, since one of the two has been made in another way, has its merge already.
-        if (known.emplace(*pair, id->second).second) learned.merges.push_back(*pair);
-        if (is_new_token) learned.tokens.push_back(text);
-        trainer.merge(*pair, id->second);
+        // No other pair makes the same text: between two places where tokens meet, the merges so far have made the same
+        // of it everywhere.
+        trainer.merge(*pair, TokenId(256 + learned.tokens.size()));
+        learned.tokens.push_back(text_of(pair->first) + text_of(pair->second));
+        learned.merges.push_back(*pair);
     }
     return learned;
 }

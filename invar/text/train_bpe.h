@@ -26,9 +26,8 @@ bool count_words(const std::vector<std::filesystem::path>& files, const FilePart
 
 // Tokens 0 to 255 are the bytes, the next ones those learned, and <|endoftext|> is last.
 struct LearnedBpe {
-    std::vector<std::string> tokens;  // the bytes of 256, 257, ...
-    // In order. Two of them may make the same token, as a bc and ab c do.
-    std::vector<std::pair<TokenId, TokenId>> merges;
+    std::vector<std::string> tokens;                  // the bytes of 256, 257, ...
+    std::vector<std::pair<TokenId, TokenId>> merges;  // what each was made of
     std::size_t vocabulary_size() const { return 256 + tokens.size() + 1; }
 };
 

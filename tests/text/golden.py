@@ -115,10 +115,15 @@ def llama2_metaspace():
     return tokenizer
 
 
+def learned():
+    """One that Invar has learned and written."""
+    return Tokenizer.from_file(str(pathlib.Path(__file__).parent / "learned_tokenizer.json"))
+
+
 def main():
     folder = pathlib.Path(__file__).parent / "golden"
     folder.mkdir(exist_ok=True)
-    for family in [gpt2, gpt2_prefix_space, qwen2, llama3, llama2, llama2_metaspace]:
+    for family in [gpt2, gpt2_prefix_space, qwen2, llama3, llama2, llama2_metaspace, learned]:
         tokenizer = family()
         cases = []
         for text in STRINGS:

@@ -103,17 +103,31 @@ TEST(TrainBpe, WritesATokenizerThatIsReadBackAndUsed) {
     EXPECT_EQ(json["model"]["merges"][2], "Ġ low");
 }
 
+// golden.py has Hugging Face's library load this file, and golden_test.cpp has what it made of strings.
+TEST(TrainBpe, WritesTheFileThatHuggingFacesLibraryHasLoaded) {
+    const std::string text =
+        "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of "
+        "foolishness.\n"
+        "    In 1859, l'été s'achève; 日本語 日本語 日本語\t\tthe end... the end!!!\n\n";
+    std::string often;
+    for (int i = 0; i < 3; ++i) often += text;
+    EXPECT_EQ(tokenizer_json(train({often}, 400)),
+              read_file(std::filesystem::path(INVAR_SOURCE_DIR) / "tests/text/learned_tokenizer.json"));
+}
+
 TEST(TrainBpe, NeverMakesATokenTwice) {
-    // "abc" comes from a bc as well as from ab c.
-    std::string text;
-    for (int i = 0; i < 9; ++i) text += "xab ";
-    for (int i = 0; i < 8; ++i) text += "bcx ";
-    for (int i = 0; i < 7; ++i) text += "yabc abcz ";
-    const LearnedBpe learned = train({text}, 400);
-    std::vector<std::string> tokens = learned.tokens;
-    std::sort(tokens.begin(), tokens.end());
-    EXPECT_EQ(std::adjacent_find(tokens.begin(), tokens.end()), tokens.end());
-    EXPECT_EQ(parse_tokenizer(tokenizer_json(learned), "learned").vocabulary_size(), learned.vocabulary_size());
+    std::mt19937 random(34);
+    for (int round = 0; round < 60; ++round) {
+        std::string text;
+        for (int i = 0; i < 600; ++i) text += "abaa\n"[random() % 5];
+        const LearnedBpe learned = train({text}, 400);
+        std::vector<std::string> tokens = learned.tokens;
+        std::sort(tokens.begin(), tokens.end());
+        EXPECT_EQ(std::adjacent_find(tokens.begin(), tokens.end()), tokens.end());
+        const Tokenizer tokenizer = parse_tokenizer(tokenizer_json(learned), "learned");
+        EXPECT_EQ(tokenizer.vocabulary_size(), learned.vocabulary_size());
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    }
 }
 
 TEST(TrainBpe, EncodesItsOwnTextIntoFewerTokens) {
