@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "invar/core/error.h"
@@ -28,8 +29,10 @@ std::optional<T> parse_all(std::string_view cell) {
     if (cell.starts_with('+') && !cell.starts_with("+-")) cell.remove_prefix(1);
     T value{};
     const auto [stop, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    const bool all = error == std::errc() && stop == cell.data() + cell.size() && !cell.empty();
-    return all ? std::optional(value) : std::nullopt;
+    if (stop != cell.data() + cell.size() || cell.empty()) return std::nullopt;
+    if constexpr (std::is_same_v<T, double>)  // which may be too small, and is 0 then, or too large
+        if (error == std::errc::result_out_of_range) return std::strtod(std::string(cell).c_str(), nullptr);
+    return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 // Takes a text apart, row by row; rows without anything in them are passed over.
@@ -113,9 +116,16 @@ char guess_separator(std::string_view text) {
     return kKnown[std::size_t(std::max_element(std::begin(counts), std::end(counts)) - std::begin(counts))];
 }
 
-std::size_t find_target(const std::vector<std::string>& names, const std::string& target, const std::string& file) {
-    const auto found = std::find(names.begin(), names.end(), target);
-    if (found != names.end()) return std::size_t(found - names.begin());
+std::size_t find_target(const std::vector<std::string>& names, const CsvOptions& options, const std::string& file) {
+    for (const std::string& name : {options.target_name, options.target}) {
+        const auto found = std::find(names.begin(), names.end(), name);
+        if (found == names.end() || name.empty()) continue;
+        check<UsageError>(std::count(found, names.end(), name) == 1,
+                          "{}: {} of its columns are called {}; rename them, or give the target by its number", file,
+                          std::count(found, names.end(), name), Quoted{name});
+        return std::size_t(found - names.begin());
+    }
+    const std::string& target = options.target;
     const std::optional<std::int64_t> number = parse_all<std::int64_t>(target);
     const std::int64_t count = std::int64_t(names.size());
     if (number && *number >= -count && *number < count) return std::size_t(*number < 0 ? *number + count : *number);
@@ -124,6 +134,86 @@ std::size_t find_target(const std::vector<std::string>& names, const std::string
     fail<UsageError>("{}: there is no column {}{}; it has {}{}", file, Quoted{target}, did_you_mean(target, names),
                      fmt::join(names.begin(), end, ", "),
                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
+}
+
+bool is_word(const std::string& cell) {
+    return !number_in(cell) && !is_missing(cell);
+}
+
+float float_in(const std::string& cell, const std::string& file, std::int64_t line, const std::string& column) {
+    const std::optional<double> value = number_in(cell);
+    const Quoted shown{std::string_view(cell).substr(0, 60)};
+    const bool by_name = value && !std::isfinite(*value) && cell.find_first_of("iInN") != cell.npos;  // "inf"
+    check<IoError>(value && !by_name, "{}:{}: {} in column {} is no finite number", file, line, shown, Quoted{column});
+    check<IoError>(std::isfinite(float(*value)),
+                   "{}:{}: {} in column {} does not fit FP32, which ends at 3.4e38; scale the column", file, line,
+                   shown, Quoted{column});
+    return float(*value);
+}
+
+// With a first row that is a header, or is not.
+CsvTable parse_rows(Rows rows, const std::string& file, const CsvOptions& options, bool header) {
+    std::vector<std::string> cells;
+    bool there = rows.next(cells);
+    std::vector<std::string> names = cells;
+    for (std::size_t i = 0; i < names.size() && !header; ++i) names[i] = std::to_string(i);
+    if (header) there = rows.next(cells);
+    const std::size_t width = names.size();
+    check<IoError>(width >= 2,
+                   "{}: one column alone has nothing to predict the target from; cells are separated by one of , ; tab "
+                   "| and not by spaces",
+                   file);
+    const std::size_t target = find_target(names, options, file);
+    check<IoError>(there, "{}: there is a header and no row", file);
+
+    CsvTable table;
+    table.header = header;
+    std::vector<float> numbers;
+    for (; there; there = rows.next(cells)) {
+        const std::int64_t line = rows.line();
+        check<IoError>(cells.size() == width, "{}:{}: {} cells in this row, and {} in the first", file, line,
+                       cells.size(), width);
+        for (std::size_t i = 0; i < width; ++i) {
+            const std::string& cell = cells[i];
+            check<IoError>(!is_missing(cell),
+                           "{}:{}: the value of column {} is missing ({}); fill it in, or leave the "
+                           "row out",
+                           file, line, Quoted{names[i]}, Quoted{cell});
+            if (i == target)
+                table.target.push_back(cell);
+            else
+                numbers.push_back(float_in(cell, file, line, names[i]));
+        }
+        table.lines.push_back(line);
+    }
+    table.target_name = names[target];
+    names.erase(names.begin() + std::ptrdiff_t(target));
+    table.columns = std::move(names);
+    const PurposeScope purpose(Purpose::data);
+    table.numbers = Tensor::from(numbers, {std::int64_t(table.lines.size()), std::int64_t(width - 1)});
+    return table;
+}
+
+// Whether the target is one of these names, and not a number.
+bool asked_by_name(const CsvOptions& options, const std::vector<std::string>& names) {
+    const bool known =
+        !options.target_name.empty() && std::find(names.begin(), names.end(), options.target_name) != names.end();
+    return known || !whole_number_in(options.target);
+}
+
+// Whether what was taken for a header is one: a word over numbers, or asked for by name. All columns but the target's
+// are numbers, or the table would have been refused.
+bool was_header(const CsvTable& table, const CsvOptions& options) {
+    return asked_by_name(options, {table.target_name}) ||
+           std::any_of(table.columns.begin(), table.columns.end(), is_word) ||
+           (is_word(table.target_name) && std::none_of(table.target.begin(), table.target.end(), is_word));
+}
+
+// Without it the first row is no header: none of its words has a number below it.
+bool has_number_below_word(const std::vector<std::string>& first, const std::vector<std::string>& second) {
+    for (std::size_t i = 0; i < std::min(first.size(), second.size()); ++i)
+        if (is_word(first[i]) && !is_word(second[i])) return true;
+    return false;
 }
 
 }  // namespace
@@ -145,48 +235,21 @@ std::optional<std::int64_t> whole_number_in(std::string_view cell) {
 
 CsvTable parse_csv(std::string_view text, const std::string& file, const CsvOptions& options) {
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
-    Rows rows(text, file, options.separator != 0 ? options.separator : guess_separator(text));
-    std::vector<std::string> cells;
-    bool there = rows.next(cells);
-    check<IoError>(there, "{}: there is nothing in it", file);
-    const bool names_first = options.header.value_or(std::any_of(
-        cells.begin(), cells.end(), [](const std::string& cell) { return !number_in(cell) && !is_missing(cell); }));
-    std::vector<std::string> names = cells;
-    if (!names_first)
-        for (std::size_t i = 0; i < names.size(); ++i) names[i] = std::to_string(i);
-    if (names_first) there = rows.next(cells);
-    const std::size_t target = find_target(names, options.target, file), width = names.size();
-    check<IoError>(there, "{}: there is a header and no row", file);
-    check<IoError>(width >= 2, "{}: one column alone has nothing to predict the target from", file);
-
-    CsvTable table;
-    std::vector<float> numbers;
-    for (; there; there = rows.next(cells)) {
-        const std::int64_t line = rows.line();
-        check<IoError>(cells.size() == width, "{}:{}: {} cells in this row, and {} in the first", file, line,
-                       cells.size(), width);
-        for (std::size_t i = 0; i < width; ++i) {
-            const std::string& cell = cells[i];
-            check<IoError>(!is_missing(cell),
-                           "{}:{}: the value of column {} is missing ({}); fill it in, or leave the "
-                           "row out",
-                           file, line, Quoted{names[i]}, Quoted{cell});
-            if (i == target) {
-                table.target.push_back(cell);
-                continue;
-            }
-            const std::optional<double> value = number_in(cell);
-            check<IoError>(value && std::isfinite(float(*value)), "{}:{}: {} in column {} is no finite number", file,
-                           line, Quoted{std::string_view(cell).substr(0, 60)}, Quoted{names[i]});
-            numbers.push_back(float(*value));
-        }
-        table.lines.push_back(line);
+    const Rows rows(text, file, options.separator != 0 ? options.separator : guess_separator(text));
+    Rows ahead = rows;
+    std::vector<std::string> first, second;
+    check<IoError>(ahead.next(first), "{}: there is nothing in it", file);
+    const bool words = std::any_of(first.begin(), first.end(), is_word);
+    if (options.header || !words) return parse_rows(rows, file, options, options.header.value_or(false));
+    // Whoever asks for a column by name has a header. Otherwise the second row may tell that there is none, and all of
+    // them tell that there is one.
+    if (!asked_by_name(options, first)) {
+        const bool may_be = ahead.next(second) ? has_number_below_word(first, second)
+                                               : std::all_of(first.begin(), first.end(), is_word);
+        if (!may_be) return parse_rows(rows, file, options, false);
     }
-    names.erase(names.begin() + std::ptrdiff_t(target));
-    table.columns = std::move(names);
-    const PurposeScope purpose(Purpose::data);
-    table.numbers = Tensor::from(numbers, {std::int64_t(table.lines.size()), std::int64_t(width - 1)});
-    return table;
+    CsvTable table = parse_rows(rows, file, options, true);
+    return was_header(table, options) ? table : parse_rows(rows, file, options, false);
 }
 
 }  // namespace invar

@@ -45,8 +45,9 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
     : dataset_(std::move(dataset)), options_(options) {
     check<UsageError>(dataset_ != nullptr, "Loader: no data set was given");
     check<UsageError>(options_.batch_size >= 1, "batch_size is {}, expected at least 1", options_.batch_size);
-    check<UsageError>(options_.batch_size <= dataset_->size(),
-                      "batch_size {} is larger than the {} samples of {}; use a smaller batch or more data",
+    check<UsageError>(!options_.drop_last || options_.batch_size <= dataset_->size(),
+                      "data.batch_size={} is larger than the {} samples of {}, and data.drop_last=true leaves a batch "
+                      "out that is not full; use a smaller batch or data.drop_last=false",
                       options_.batch_size, dataset_->size(), dataset_->name());
     check<UsageError>(options_.num_workers >= 0 && options_.num_workers <= kMaxWorkers,
                       "num_workers is {}, expected 0 to {}", options_.num_workers, kMaxWorkers);

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "invar/core/error.h"
-#include "invar/data/zip.h"
 #include "invar/io/safetensors_header.h"
 
 namespace invar {
@@ -40,6 +39,32 @@ std::string_view value_of(std::string_view text, std::string_view key, const std
     fail<IoError>("{}: its NumPy header has no '{}'; fetch the file again", file, key);
 }
 
+// What an array of a type that we do not read holds.
+const char* what_is(std::string_view descr, char kind) {
+    if (descr.empty()) return "records of several fields";
+    switch (descr.size() > 1 ? descr[1] : kind) {
+        case 'U':
+        case 'S':
+        case 'a':
+            return "text";
+        case 'O':
+            return "Python objects, which only pickle reads,";
+        case 'c':
+            return "complex numbers";
+        case 'M':
+        case 'm':
+            return "dates or times";
+        case 'V':
+            return "bytes without a meaning";
+        case 'f':
+        case 'i':
+        case 'u':
+            return "numbers of an unusual width";
+        default:
+            return "elements";
+    }
+}
+
 void read_descr(Header& header, std::string_view value, const std::string& file) {
     const std::size_t end = value.size() > 1 ? value.find(value[0], 1) : value.npos;
     const bool quoted = end != value.npos && (value[0] == '\'' || value[0] == '"');
@@ -53,10 +78,10 @@ void read_descr(Header& header, std::string_view value, const std::string& file)
     const bool known = (header.kind == 'f' && (header.width == 2 || header.width == 4 || header.width == 8)) ||
                        (whole && (header.width == 1 || header.width == 2 || header.width == 4 || header.width == 8)) ||
                        (header.kind == 'b' && header.width == 1);
-    check<IoError>(
-        known && std::strchr("<>|=", descr[0]) != nullptr,
-        "{}: holds elements of NumPy type {}, not numbers of 1, 2, 4 or 8 bytes; save it as float32 or int64", file,
-        Quoted{value.substr(0, 40)});
+    check<IoError>(known && std::strchr("<>|=", descr[0]) != nullptr,
+                   "{}: holds {} (NumPy type {}), not numbers of 1, 2, 4 or 8 bytes; save it as float32 or int64", file,
+                   what_is(descr, header.kind),
+                   Quoted{quoted ? descr.substr(0, 40) : value.substr(0, value.find(']') + 1)});
 }
 
 void read_shape(Header& header, std::string_view value, const std::string& file) {
@@ -121,15 +146,15 @@ void read_elements(const Header& header, const std::uint8_t* from, Kept* to, con
         if (swap) std::reverse(raw, raw + sizeof(Stored));
         Stored value{};
         std::memcpy(static_cast<void*>(&value), raw, sizeof value);
-        if constexpr (std::is_same_v<Stored, std::uint64_t>)
-            check<IoError>(value <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
-                           "{}: element {} is {}, beyond what i64 holds", file, i, value);
         std::int64_t at = std::int64_t(i);
         if (header.fortran) {
             at = 0;
             for (int d = 0; d < place.rank(); ++d) at += place[d] * strides[d];
             for (int d = 0; d < place.rank() && ++place[d] == header.shape[d]; ++d) place[d] = 0;
         }
+        if constexpr (std::is_same_v<Stored, std::uint64_t>)
+            check<IoError>(value <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
+                           "{}: {} is {}, beyond what i64 holds", file, place_of(std::size_t(at), header.shape), value);
         if constexpr (std::is_same_v<Stored, Kept>)
             to[at] = value;
         else
@@ -171,22 +196,48 @@ Tensor parse_npy(std::span<const std::uint8_t> bytes, const std::string& file) {
     return tensor_of(parse_header(bytes, file), bytes, file);
 }
 
-std::map<std::string, Tensor> parse_npz(std::span<const std::uint8_t> archive, const std::string& file) {
-    std::map<std::string, Tensor> arrays;
-    std::size_t total = 0;
-    for (const ZipEntry& entry : zip_entries(archive, file)) {
+NpzFile::NpzFile(std::span<const std::uint8_t> archive, const std::string& file) : file_(file) {
+    for (ZipEntry& entry : zip_entries(archive, file)) {
         const std::string name =
             entry.name.ends_with(".npy") ? entry.name.substr(0, entry.name.size() - 4) : entry.name;
-        const std::string where = fmt::format("{}: {}", file, name);
-        // The header first: it says how much may follow, so that what is unpacked follows the data and no claim.
-        const Header header = parse_header(unzip(entry, where, kMostHeader + 12), where);
-        total += header.count * header.width;
-        check<IoError>(total <= kMaxDataBytes, "{}: its arrays have more than the {} bytes a data file may hold", file,
-                       kMaxDataBytes);
-        const bool fresh = arrays.emplace(name, tensor_of(header, unzip(entry, where, header.end() + 1), where)).second;
-        check<IoError>(fresh, "{}: there are two arrays of this name", where);
+        const bool fresh = entries_.emplace(name, std::move(entry)).second;
+        check<IoError>(fresh, "{}: {}: there are two arrays of this name", file, name);
     }
-    return arrays;
+}
+
+std::vector<std::string> NpzFile::names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, entry] : entries_) all.push_back(name);
+    return all;
+}
+
+const ZipEntry& NpzFile::find(const std::string& name) const {
+    const auto found = entries_.find(name);
+    check<IoError>(found != entries_.end(), "{}: there is no array {}", file_, Quoted{name});
+    return found->second;
+}
+
+// The header first: it says how much may follow, so that what is unpacked follows the data and no claim.
+bool NpzFile::holds_numbers(const std::string& name) const {
+    try {
+        parse_header(unzip(find(name), file_, kMostHeader + 12), file_);
+        return true;
+    } catch (const IoError&) {
+        return false;
+    }
+}
+
+Tensor NpzFile::array(const std::string& name) const {
+    const ZipEntry& entry = find(name);
+    const std::string where = fmt::format("{}: {}", file_, name);
+    const Header header = parse_header(unzip(entry, where, kMostHeader + 12), where);
+    return tensor_of(header, unzip(entry, where, header.end() + 1), where);
+}
+
+std::string place_of(std::size_t element, const Shape& shape) {
+    const std::int64_t rows = shape.rank() > 0 ? std::max<std::int64_t>(1, shape[0]) : 1;
+    const std::size_t width = std::size_t(std::max<std::int64_t>(1, shape.numel() / rows));
+    return fmt::format("row {}{}", element / width, width > 1 ? fmt::format(", column {}", element % width) : "");
 }
 
 }  // namespace invar

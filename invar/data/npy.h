@@ -4,7 +4,7 @@
 #include <map>
 
 #include "invar/core/tensor.h"
-#include "invar/data/file_bytes.h"
+#include "invar/data/zip.h"
 
 namespace invar {
 
@@ -12,7 +12,23 @@ bool is_npy(std::span<const std::uint8_t> bytes);
 // Numbers of any width, byte order and memory order, as a dense tensor: floats keep their width; of whole numbers i64,
 // i32, u8 and bool do, and others become i64. Throws IoError for what is damaged, no array of numbers, or too large.
 Tensor parse_npy(std::span<const std::uint8_t> bytes, const std::string& file);
-// By the names they were saved under, without ".npy".
-std::map<std::string, Tensor> parse_npz(std::span<const std::uint8_t> archive, const std::string& file);
+
+// The arrays of an archive by the names they were saved under, without ".npy". Each is read when it is asked for: what
+// nobody asks for may be anything. The bytes must outlive this.
+class NpzFile {
+  public:
+    NpzFile(std::span<const std::uint8_t> archive, const std::string& file);
+    std::vector<std::string> names() const;
+    bool holds_numbers(const std::string& name) const;
+    Tensor array(const std::string& name) const;
+
+  private:
+    const ZipEntry& find(const std::string& name) const;
+    std::string file_;
+    std::map<std::string, ZipEntry> entries_;
+};
+
+// "row 3, column 2" of an element, by its number.
+std::string place_of(std::size_t element, const Shape& shape);
 
 }  // namespace invar

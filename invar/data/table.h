@@ -25,18 +25,22 @@ struct TableOptions {
 // x is f32 [n, ...]; y is i64 [n], numbering the classes in their order, or f32 [n, outputs].
 class TableDataset final : public Dataset {
   public:
-    TableDataset(std::string name, Tensor x, Tensor y, std::vector<std::int64_t> rows, std::int64_t outputs)
-        : name_(std::move(name)), x_(std::move(x)), y_(std::move(y)), rows_(std::move(rows)), outputs_(outputs) {}
-    std::string name() const override { return name_; }
-    std::int64_t size() const override { return std::int64_t(rows_.size()); }
+    struct Content {
+        std::string name;
+        Tensor x, y;                     // of the whole file
+        std::vector<std::int64_t> rows;  // of it that are this split
+        std::int64_t outputs = 0;
+        DataDescription description;
+    };
+    explicit TableDataset(Content content) : content_(std::move(content)) {}
+    std::string name() const override { return content_.name; }
+    std::int64_t size() const override { return std::int64_t(content_.rows.size()); }
     DataInfo info() const override;
+    DataDescription description() const override { return content_.description; }
     Batch read(std::span<const std::int64_t> indices) const override;
 
   private:
-    std::string name_;
-    Tensor x_, y_;                    // of the whole file
-    std::vector<std::int64_t> rows_;  // of it that are this split
-    std::int64_t outputs_;
+    Content content_;
 };
 
 struct Table {

@@ -166,8 +166,8 @@ SafetensorsHeader parse_header(std::string_view json, std::uint64_t data_bytes, 
                        source, Quoted{entry.name}, Quoted{entry.dtype});
         const ForeignName* other = find_name(kForeignNames, entry.dtype);
         if (other != nullptr) check_size(entry, other->bits, count, source);
-        header.foreign.push_back(
-            {entry.name, entry.dtype, other != nullptr ? other->kind : ForeignEntry::Kind::unknown});
+        header.foreign.push_back({entry.name, entry.dtype, other != nullptr ? other->kind : ForeignEntry::Kind::unknown,
+                                  entry.shape, entry.offsets[0], entry.offsets[1]});
     }
     check_places(std::move(all), data_bytes, source);
     std::sort(header.entries.begin(), header.entries.end(), [](const TensorEntry& a, const TensorEntry& b) {

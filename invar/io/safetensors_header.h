@@ -33,6 +33,8 @@ struct ForeignEntry {
     std::string name;
     std::string dtype;  // as the file spells it
     Kind kind = Kind::unknown;
+    std::vector<std::uint64_t> shape;
+    std::uint64_t begin = 0, end = 0;  // as in TensorEntry
 };
 enum class ForeignDtypes { refuse, list };
 

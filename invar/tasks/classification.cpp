@@ -19,7 +19,9 @@ void check_rows(const Batch& batch) {
 Tensor cross_entropy_loss(Module& model, const Batch& batch) {
     check_rows(batch);
     check<UsageError>(!is_floating(batch["y"].dtype()),
-                      "task classification tells classes apart, and y is {}; use task=regression", batch["y"].str());
+                      "task classification tells classes apart, and y is {}; use task=regression, or, where a table's "
+                      "numbers are classes, data.predict=classes",
+                      batch["y"].str());
     return ops::cross_entropy(model(batch["x"]), batch["y"]);
 }
 

@@ -22,8 +22,11 @@ double explained(std::span<const double> s) {
 
 Tensor guess(Module& model, const Batch& batch) {
     const Tensor y = model(batch["x"]);
-    check<UsageError>(is_floating(batch["y"].dtype()),
-                      "task regression predicts numbers, and y is {}; use task=classification", batch["y"].str());
+    check<UsageError>(
+        is_floating(batch["y"].dtype()),
+        "task regression predicts numbers, and y is {}; use task=classification, or, where a table's whole "
+        "numbers are to be predicted, data.predict=numbers",
+        batch["y"].str());
     check(y.shape() == batch["y"].shape(), "the model's outputs are {}, and y is {}", y.shape().str(),
           batch["y"].shape().str());
     return y;

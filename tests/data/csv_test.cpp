@@ -35,6 +35,38 @@ TEST(Csv, TakesColumnsByNumberWhereThereIsNoHeader) {
     expect_error<IoError>([] { parsed("a,b\n1,2\n", "0", {.header = false}); }, {"F:1", "\"b\"", "no finite number"});
 }
 
+TEST(Csv, TakesAFirstRowForAHeaderOnlyWhereAWordOfItStandsOverNumbers) {
+    const CsvTable plain = parsed("5.1,3.5,rose\n4.9,3,lily\n4.7,2,rose\n", "-1");
+    EXPECT_FALSE(plain.header);
+    EXPECT_EQ(plain.target, (Words{"rose", "lily", "rose"})) << "the first row is a row";
+    EXPECT_EQ(plain.numbers.shape(), (Shape{3, 2}));
+    EXPECT_TRUE(parsed("a,b,y\n4.9,3,lily\n4.7,2,rose\n", "-1").header);
+    const CsvTable years = parsed("1990,1991,kind\n1,2,lily\n3,4,rose\n", "kind");
+    EXPECT_EQ(years.columns, (Words{"1990", "1991"})) << "asked for by name, so it is a header";
+    EXPECT_TRUE(parsed("1990,1991,y\n1,2,0\n3,4,1\n", "-1").header) << "the target's name stands over numbers";
+    EXPECT_FALSE(parsed("1,2,x7\n3,4,5\n6,7,y8\n", "-1").header) << "a mixed column has no header of words";
+    EXPECT_EQ(parsed("1,2,rose\n", "2").target, (Words{"rose"})) << "one row alone";
+    EXPECT_EQ(parsed("1,2,rose\n3,4,lily\n", "-1", {.header = true}).target, (Words{"lily"})) << "as it is said";
+    expect_error<IoError>([] { parsed("1,Paris,a\n2,Rome,b\n", "-1"); }, {"F:1", "\"Paris\" in column \"1\""});
+}
+
+TEST(Csv, RefusesATargetWhoseNameSeveralColumnsHave) {
+    expect_error<UsageError>([] { parsed("y,a,y\n1,2,3\n"); }, {"2 of its columns are called \"y\"", "number"});
+    EXPECT_EQ(parsed("y,a,y\n1,2,3\n", "2").target, (Words{"3"}));
+    EXPECT_EQ(parsed("a,a,y\n1,2,3\n").target, (Words{"3"})) << "others may be called alike";
+}
+
+TEST(Csv, TellsWhatSeparatesCellsWhereNothingDoes) {
+    expect_error<IoError>([] { parsed("a b y\n1 2 3\n"); }, {"one column alone", ", ; tab |", "spaces"});
+}
+
+TEST(Csv, TellsNumbersThatDoNotFitFromWhatIsNone) {
+    for (const char* cell : {"1e39", "-1e39", "1e400"})
+        expect_error<IoError>([&] { parsed("a,y\n" + std::string(cell) + ",x\n"); }, {"F:2", "does not fit FP32"});
+    expect_error<IoError>([] { parsed("a,y\n-inf,x\n"); }, {"is no finite number"});
+    EXPECT_EQ(parsed("a,y\n1e-400,x\n").numbers.item(), 0);
+}
+
 TEST(Csv, KnowsTheUsualSeparatorsQuotesAndLineEnds) {
     for (const char* text : {"a;y\r\n1;x\r\n", "a\ty\n1\tx", "a|y\n1|x\n",
                              "\xef\xbb\xbf"

@@ -227,6 +227,16 @@ TEST(Loader, DropsALastBatchThatIsNotFullWhenAsked) {
     for (const auto& batch : epoch_of(loader, 0)) EXPECT_EQ(batch.size(), 10u);
 }
 
+TEST(Loader, MakesOneShortBatchOfTooFewSamplesUnlessThatIsToBeDropped) {
+    LoaderOptions options = options_of(10, 1);
+    Loader loader(std::make_shared<Numbers>(7), options);
+    EXPECT_EQ(loader.batches_per_epoch(), 1);
+    EXPECT_EQ(epoch_of(loader, 0).at(0).size(), 7u);
+    options.drop_last = true;
+    expect_error<UsageError>([&] { Loader(std::make_shared<Numbers>(7), options); },
+                             {"data.batch_size=10", "7 samples", "data.drop_last"});
+}
+
 TEST(Loader, OrderIsAFunctionOfSeedAndEpochAlone) {
     const auto order = shuffled_order(1000, 1, 0);
     EXPECT_EQ(order, shuffled_order(1000, 1, 0));
@@ -267,8 +277,6 @@ TEST(Loader, RefusesMisuse) {
         change(options);
         Loader loader(dataset, options);
     };
-    expect_error<UsageError>([&] { make([](auto& o) { o.batch_size = 11; }); },
-                             {"batch_size 11", "10 samples", "numbers"});
     expect_error<UsageError>([&] { make([](auto& o) { o.batch_size = 0; }); }, {"batch_size is 0"});
     expect_error<UsageError>([&] { make([](auto& o) { o.num_workers = -1; }); }, {"num_workers is -1"});
     expect_error<UsageError>([&] { make([](auto& o) { o.prefetch = 0; }); }, {"prefetch is 0"});

@@ -120,26 +120,44 @@ TEST(Npy, RefusesWhatIsNoArrayOfNumbers) {
     const Bytes record =
         npy_bytes("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", raw<float>({1}));
     expect_error<IoError>([&] { parse_npy(record, "F"); }, {"not numbers"});
-    expect_error<IoError>([] { array_of<std::uint64_t>("<u8", {0xffffffffffffffff}); }, {"beyond what i64 holds"});
+    expect_error<IoError>([] { array_of<std::uint64_t>("<u8", {0xffffffffffffffff}); },
+                          {"row 0 is 18446744073709551615, beyond what i64 holds"});
+}
+
+void read_all(std::span<const std::uint8_t> archive) {
+    const NpzFile arrays(archive, "F");
+    for (const std::string& name : arrays.names()) arrays.array(name);
 }
 
 TEST(Npz, ReadsTheArraysThatNumpySaved) {
-    const std::map<std::string, Tensor> arrays = parse_npz(kByNumpy, "F");
-    ASSERT_EQ(arrays.size(), 2u);
-    EXPECT_EQ(arrays.at("x").shape(), (Shape{2, 3}));
-    EXPECT_EQ(arrays.at("x").to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, -2, 3, 4, 5, -6}));
-    EXPECT_EQ(arrays.at("y").to_vector<double>(), (std::vector<double>{0.5, 1.5}));
+    const NpzFile arrays(kByNumpy, "F");
+    EXPECT_EQ(arrays.names(), (std::vector<std::string>{"x", "y"}));
+    EXPECT_EQ(arrays.array("x").shape(), (Shape{2, 3}));
+    EXPECT_EQ(arrays.array("x").to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, -2, 3, 4, 5, -6}));
+    EXPECT_EQ(arrays.array("y").to_vector<double>(), (std::vector<double>{0.5, 1.5}));
+}
+
+TEST(Npy, NamesWhatItDoesNotRead) {
+    const auto refused = [](const char* descr, const char* what) {
+        expect_error<IoError>([&] { parse_npy(npy_bytes(header_of(descr, "(1,)"), Bytes(16)), "F"); }, {"F", what});
+    };
+    refused("<U8", "text");
+    refused("|S3", "text");
+    refused("|O", "pickle");
+    refused("<c16", "complex");
+    refused("<M8[ns]", "dates");
+    refused("<f16", "unusual width");
 }
 
 TEST(Npz, RefusesADamagedArchiveAtEveryPlace) {
     for (std::size_t size = 0; size < kByNumpy.size(); ++size)
-        EXPECT_THROW(parse_npz(std::span(kByNumpy).first(size), "F"), IoError) << size;
+        EXPECT_THROW(read_all(std::span(kByNumpy).first(size)), IoError) << size;
     int refused = 0;
     for (std::size_t at = 0; at < kByNumpy.size(); ++at) {
         Bytes damaged = kByNumpy;
         damaged[at] ^= 0x55;
         try {
-            parse_npz(damaged, "F");
+            read_all(damaged);
         } catch (const IoError&) {
             ++refused;
         }
