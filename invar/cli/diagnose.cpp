@@ -109,7 +109,10 @@ Diagnosis watch(const DiagnoseArguments& a, Config& config, int steps, const Che
         if (!a.json && line.due()) line.show({fmt::format("{} {:3.0f}%", bar(share, 24), 100 * share)});
     };
     Setup setup(config);
-    if (state != nullptr) restore_snapshot(setup, *state);
+    if (state != nullptr) {
+        check_same_data(*state, setup.train_data->dataset(), config.exp_name);
+        restore_snapshot(setup, *state);
+    }
     if (!first.empty())
         options.before_step = [&](int step, std::vector<Batch>& group) {
             if (step == 1) group = on_device(first, setup.device);

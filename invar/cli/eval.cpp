@@ -29,7 +29,7 @@ struct EvalArguments : ConfigArguments {
 struct Source {
     std::string name;  // the file the weights are from
     Config config;
-    std::optional<StateDict> weights;  // of a checkpoint; a file of weights alone is read once there is a model for it
+    std::optional<Checkpoint> checkpoint;  // a file of weights alone is read once there is a model for it
 };
 
 bool is_checkpoint(const fs::path& file) {
@@ -61,16 +61,17 @@ Source read_source(EvalArguments& arguments) {
         latest.check_usable(target);
         for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
         check(bool(latest), "{}: the run has no whole checkpoint yet", target.string());
-        return {latest.path.string(), arguments.load_run(target), model_weights(load_checkpoint(latest.path))};
+        return {latest.path.string(), arguments.load_run(target), load_checkpoint(latest.path)};
     }
     check<UsageError>(arguments.checkpoint.empty(), "--checkpoint names one of a run; {} is a file", target.string());
     if (!is_checkpoint(target)) return {target.string(), arguments.load(), std::nullopt};
     refuse_config();
-    const Checkpoint checkpoint = load_checkpoint(target);
+    Checkpoint checkpoint = load_checkpoint(target);
     const auto config = checkpoint.state.find("config");
     check<IoError>(config != checkpoint.state.end() && config->is_string(), "{}: the checkpoint holds no configuration",
                    target.string());
-    return {target.string(), arguments.load_over_text(config->get<std::string>()), model_weights(checkpoint)};
+    const Config over = arguments.load_over_text(config->get<std::string>());
+    return {target.string(), over, std::move(checkpoint)};
 }
 
 void eval(EvalArguments& arguments) {
@@ -79,11 +80,12 @@ void eval(EvalArguments& arguments) {
     const Setup setup(source.config);
     check<UsageError>(setup.test_data->batches_per_epoch() > 0,
                       "trainer.limit_val_batches leaves nothing to evaluate on");
-    if (!source.weights) {
+    if (!source.checkpoint) {
         load_weights(*setup.model, source.name);
     } else {
+        check_same_data(*source.checkpoint, setup.train_data->dataset(), source.name);
         try {
-            setup.model->load_state_dict(*source.weights);
+            setup.model->load_state_dict(model_weights(*source.checkpoint));
         } catch (const Error& error) {
             fail("{}: {}", source.name, error.what());
         }

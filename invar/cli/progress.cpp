@@ -13,6 +13,7 @@ void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress&
     scaled_ = setup.scaler->enabled();
     samples_per_step_ = setup.train_data->options().batch_size * setup.accumulate;
     steps_per_epoch_ = setup.steps_per_epoch;
+    first_epoch_at_ = setup.first_epoch_at;
     last_.reset();
     ticks_ = 0;
     step_seconds_ = 0.0;
@@ -76,7 +77,8 @@ void ProgressLine::step_logged(const StepMetrics& m) {
 }
 
 void ProgressLine::validated(const ValidationMetrics& m) {
-    const std::int64_t epoch = steps_per_epoch_ > 0 ? (m.step + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch;
+    const std::int64_t epoch =
+        steps_per_epoch_ > 0 ? (m.step - first_epoch_at_ + steps_per_epoch_ - 1) / steps_per_epoch_ : m.epoch;
     std::string line = fmt::format("{}  step {}", paint(Colour::cyan, fmt::format("epoch {}", epoch)), m.step);
     for (const Measured& measured : m.metrics)
         line += fmt::format("  val {} {}", measured.metric.name, measured.metric.str(measured.value));

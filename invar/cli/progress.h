@@ -35,7 +35,7 @@ class ProgressLine : public Observer {
     LiveLine line_;
     bool scaled_ = false;
     std::int64_t samples_per_step_ = 0;
-    std::int64_t steps_per_epoch_ = 0;
+    std::int64_t steps_per_epoch_ = 0, first_epoch_at_ = 0;
     std::optional<StepMetrics> last_;
     bool told_stop_ = false, told_lost_ = false;
     // Speed is of the recent steps, so that the first, slow one does not count for long.

@@ -41,6 +41,11 @@ std::string run_lines(Setup& setup, const Config& config) {
         fmt::format("{} with {} parameters on {}: {} samples to train on, {} to validate on\n", config.model.name(),
                     human_count(setup.model->parameter_count()), data.dataset().name(),
                     human_count(data.samples_per_epoch()), to_validate > 0 ? human_count(to_validate) : "none");
+    std::string described;
+    for (const auto& [name, value] : data.dataset().description())
+        described += fmt::format("{}{}: {}", described.empty() ? "" : "; ", name,
+                                 value.size() > 60 ? value.substr(0, 60) + "..." : value);
+    if (!described.empty()) text += described + "\n";
     text += fmt::format("batches of {}", data.options().batch_size);
     if (setup.accumulate > 1) text += fmt::format(", {} to a step", setup.accumulate);
     return text + fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",

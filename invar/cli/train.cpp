@@ -78,7 +78,8 @@ std::string why_worthless(const RunSummary& summary) {
 // Of the settings that bound a run, the one that did.
 const char* ended_by(Trainer& trainer, const Config& config, const RunSummary& summary) {
     if (!summary.stopped_early.empty()) return "early_stopping.patience";
-    const std::int64_t epochs = trainer.setup().steps_per_epoch * config.trainer.max_epochs;
+    const Setup& setup = trainer.setup();
+    const std::int64_t epochs = setup.first_epoch_at + setup.steps_per_epoch * config.trainer.max_epochs;
     return config.trainer.max_steps >= 0 && config.trainer.max_steps < epochs ? "trainer.max_steps"
                                                                               : "trainer.max_epochs";
 }
@@ -135,13 +136,17 @@ void tell_nothing_left(const RunSummary& summary, const char* bound, bool quiet)
     say(fmt::format("run folder: {}", folder));
 }
 
-// Whatever stops a run after its start is a failure of the run (1) and no longer trouble with what was asked.
+// Whatever stops a run after its first step is a failure of the run (1) and no longer trouble with what was asked.
 class TrainLine : public ProgressLine {
   public:
     TrainLine(bool quiet, int& exit_code) : ProgressLine("", quiet), exit_code_(exit_code) {}
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
-        exit_code_ = 1;
+        if (progress.step > 0) exit_code_ = 1;
         ProgressLine::started(setup, folder, progress);
+    }
+    void step_launched(const Progress& progress, std::int64_t total_steps) override {
+        exit_code_ = 1;
+        ProgressLine::step_launched(progress, total_steps);
     }
 
   private:

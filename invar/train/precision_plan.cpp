@@ -32,11 +32,12 @@ Precision rung(const TrainerConfig& config, const std::string& name) {
 
 }  // namespace
 
-PrecisionPlan::PrecisionPlan(const TrainerConfig& config, std::int64_t steps_per_epoch) : config_(config) {
+PrecisionPlan::PrecisionPlan(const TrainerConfig& config, std::int64_t steps_per_epoch, std::int64_t first_epoch_at)
+    : config_(config) {
     changes_.push_back({0, config.resolved_precision()});
     for (const PrecisionChange& change : config.precision_schedule)
-        changes_.push_back(
-            {change.is_epoch ? change.at * steps_per_epoch : change.at, config.at_level(change.precision)});
+        changes_.push_back({change.is_epoch ? first_epoch_at + change.at * steps_per_epoch : change.at,
+                            config.at_level(change.precision)});
     const auto earlier = [](const Change& a, const Change& b) { return a.step < b.step; };
     std::stable_sort(changes_.begin(), changes_.end(), earlier);
 }

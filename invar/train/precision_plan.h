@@ -11,7 +11,8 @@ namespace invar {
 
 class PrecisionPlan {
   public:
-    PrecisionPlan(const TrainerConfig& config, std::int64_t steps_per_epoch);
+    // Epoch n begins at first_epoch_at + n * steps_per_epoch.
+    PrecisionPlan(const TrainerConfig& config, std::int64_t steps_per_epoch, std::int64_t first_epoch_at = 0);
 
     // Of the step that comes after `done` of them.
     Precision at(std::int64_t done) const;

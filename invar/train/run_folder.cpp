@@ -62,7 +62,7 @@ RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, const
     write_file_atomically(config_of(path_), config_text_);
     make_folders(checkpoints_of(path_));
     if (resumed) {
-        const std::int64_t there = drop_lines_after(*resumed);
+        const std::int64_t there = drop_lines_after(*resumed, true);
         if (there < resumed->logged_steps)
             notes_.push_back(
                 fmt::format("{} holds {} of the {} steps that were logged until step {}; the others are "
@@ -90,7 +90,7 @@ RunFolder RunFolder::reopen(const fs::path& folder, FolderLock lock, const Confi
 
 // Lines after the step were written by the part of the run that is about to be repeated. The recoveries that led back
 // to it are known to the checkpoint.
-std::int64_t RunFolder::drop_lines_after(const ResumePoint& point) {
+std::int64_t RunFolder::drop_lines_after(const ResumePoint& point, bool keep_validation) {
     const fs::path path = metrics_path();
     if (!fs::exists(path)) return 0;
     const std::string content = read_file(path);
@@ -112,8 +112,15 @@ std::int64_t RunFolder::drop_lines_after(const ResumePoint& point) {
                        "{}:{}: \"step\" is {}, expected a whole number; mend or delete the line", path.string(), number,
                        found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
         const auto at = found.get<std::int64_t>();
-        const bool repeated = line.contains("recovery") || (line.contains("val_loss") && !point.validated);
-        if (at > point.step || (at == point.step && repeated)) continue;
+        const bool recovery = line.contains("recovery"), validation = line.contains("val_loss");
+        if (at > point.step || (at == point.step && recovery)) {
+            keep_validation = keep_validation && !recovery;  // what follows was measured behind it
+            continue;
+        }
+        if (at == point.step && validation && !point.validated) {
+            if (!keep_validation) continue;
+            validation_ = line;
+        }
         kept.append(text).push_back('\n');
         if (line.contains("loss")) ++steps;
     }
@@ -192,6 +199,18 @@ void RunFolder::keep_file(AppendFile& file) {
     }
 }
 
+std::optional<std::vector<Measured>> RunFolder::logged_validation(std::int64_t step,
+                                                                  const std::vector<Metric>& metrics) const {
+    if (!validation_.is_object() || validation_.at("step") != step) return std::nullopt;
+    std::vector<Measured> measured;
+    for (const Metric& metric : metrics) {
+        const auto value = validation_.find("val_" + metric.name);
+        if (value == validation_.end() || !(value->is_number() || value->is_string())) return std::nullopt;
+        measured.push_back({metric, number_of(*value)});
+    }
+    return measured;
+}
+
 JsonLine memory_line(const std::array<std::int64_t, kPurposes>& bytes, std::int64_t total) {
     JsonLine line;
     for (int i = 0; i < kPurposes; ++i) line.add(name_of(Purpose(i)), bytes[std::size_t(i)]);
@@ -237,7 +256,9 @@ void RunFolder::log(const ValidationMetrics& m) {
     JsonLine line;
     line.add("step", m.step).add("epoch", m.epoch);
     for (const Measured& measured : m.metrics) line.add("val_" + measured.metric.name, measured.value);
-    metrics_->write(line);
+    const bool there = validation_.is_object() && validation_.at("step") == m.step;
+    if (!there) metrics_->write(line);
+    validation_ = nullptr;
     for (const Measured& measured : m.metrics) scalar("val/" + measured.metric.name, m.step, measured.value);
     flush_scalars();
 }
@@ -292,7 +313,8 @@ const std::string& RunFolder::problem() const {
 void RunFolder::rewind(const ResumePoint& to) {
     keep_files();
     metrics_.reset();  // what waits in it came after the checkpoint of that step, and is to be taken back too
-    drop_lines_after(to);
+    validation_ = nullptr;
+    drop_lines_after(to, false);
     metrics_.emplace(metrics_path());
     flush_scalars();
     if (events_) events_ = std::make_unique<EventFile>(path_, to.step);
@@ -301,6 +323,19 @@ void RunFolder::rewind(const ResumePoint& to) {
 
 void RunFolder::write_summary(const JsonLine& summary) const {
     write_file_atomically(summary_of(path_), summary.text() + "\n");
+}
+
+// By name, and the folder only where nothing else is in it: somebody may have put something there.
+void RunFolder::discard() noexcept {
+    std::error_code ignored;
+    const auto remove = [&](const fs::path& file) { fs::remove(file, ignored); };
+    if (events_) remove(events_->path());
+    metrics_.reset(), events_.reset(), wandb_.reset();
+    for (const fs::path& file : {config_of(path_), summary_of(path_), metrics_path(), path_ / WandbFile::kName})
+        remove(file);
+    fs::remove_all(checkpoints_of(path_), ignored);
+    remove(path_ / FolderLock::kFile);
+    remove(path_);
 }
 
 void RunFolder::sync() {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -55,7 +56,7 @@ struct MonitorMetrics {
 // Where a run goes on.
 struct ResumePoint {
     std::int64_t step = 0;
-    bool validated = false;         // the validation at this step counts; otherwise it is about to be repeated
+    bool validated = false;         // the validation at this step counts; otherwise it is due
     std::int64_t logged_steps = 0;  // how many steps its log should hold until then; fewer are worth a note
 };
 
@@ -77,10 +78,15 @@ class RunFolder {
     void log(const Recovery& recovery, std::int64_t epoch);
     // Takes back what was logged after this step, the recoveries at it included: it is about to be repeated.
     void rewind(const ResumePoint& to);
+    // What the validation at this step came to, where the log of a resumed run has it: it stays as it is, and when it
+    // is logged again, no second line is written.
+    std::optional<std::vector<Measured>> logged_validation(std::int64_t step, const std::vector<Metric>& metrics) const;
     void write_summary(const JsonLine& summary) const;
     // Everything logged is on the disk, or it throws. What a checkpoint rests on must be before the checkpoint is.
     // Files that somebody has deleted under the run are written anew; one that was replaced is an IoError.
     void sync();
+    // Takes the folder back, with all that this run has written into it.
+    void discard() noexcept;
     // Why something that was logged is not in its file yet, but waits for room; "" where all is.
     const std::string& problem() const;
     // Whether the folder was renamed while the run was writing; it goes on in the renamed one. Throws IoError where it
@@ -103,8 +109,8 @@ class RunFolder {
     void flush_scalars();
     void keep_files();
     void keep_file(AppendFile& file);
-    // How many logged steps are left.
-    std::int64_t drop_lines_after(const ResumePoint& point);
+    // How many logged steps are left. The validation at the step stays where it is not due again, or where asked for.
+    std::int64_t drop_lines_after(const ResumePoint& point, bool keep_validation);
     std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
     std::filesystem::path path_;
@@ -114,6 +120,7 @@ class RunFolder {
     int keep_;
     CheckpointFolder checkpoints_;
     std::optional<JsonlFile> metrics_;
+    nlohmann::json validation_ = nullptr;  // its line at the step that this process went on from
     std::unique_ptr<EventFile> events_;
     std::unique_ptr<WandbFile> wandb_;
 };

@@ -38,6 +38,8 @@ ClipSpec clip_spec(const TrainerConfig& c) {
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(limit)};
 }
 
+}  // namespace
+
 std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device) {
     std::shared_ptr<const Dataset> data = task.data(split);
     LoaderOptions options;
@@ -53,8 +55,6 @@ std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Spli
         (split == Split::train ? config.trainer.limit_train_batches : config.trainer.limit_val_batches).among(batches);
     return std::make_unique<Loader>(data, options);
 }
-
-}  // namespace
 
 std::string module_of(const std::string& parameter) {
     const std::size_t dot = parameter.rfind('.');
@@ -128,12 +128,29 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
         std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
     scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
-    total_steps = steps_per_epoch * config.trainer.max_epochs;
+    count_steps(config);
+}
+
+bool Setup::continue_at(const Config& config, std::int64_t step, std::int64_t epoch, std::int64_t batch) {
+    check<UsageError>(batch == 0 || batch < train_data->batches_per_epoch(),
+                      "it stands behind batch {} of an epoch, and an epoch has {} now; go on from a checkpoint at the "
+                      "end of an epoch",
+                      batch, train_data->batches_per_epoch());
+    const std::int64_t begun = step - epoch * steps_per_epoch - (batch + accumulate - 1) / accumulate;
+    if (begun == first_epoch_at) return false;
+    first_epoch_at = begun;
+    count_steps(config);
+    return true;
+}
+
+void Setup::count_steps(const Config& config) {
+    total_steps = first_epoch_at + steps_per_epoch * config.trainer.max_epochs;
     if (config.trainer.max_steps >= 0) total_steps = std::min(total_steps, config.trainer.max_steps);
-    const PrecisionPlan plan(config.trainer, steps_per_epoch);
-    for (const std::int64_t step : plan.changes())
-        if (step > 0 && step < total_steps && plan.at(step) != plan.at(step - 1))
-            changes.push_back({step, plan.at(step)});
+    const PrecisionPlan plan(config.trainer, steps_per_epoch, first_epoch_at);
+    changes.clear();
+    for (const std::int64_t change : plan.changes())
+        if (change > 0 && change < total_steps && plan.at(change) != plan.at(change - 1))
+            changes.push_back({change, plan.at(change)});
     Schedule schedule = make_schedule(config.scheduler, config.optimizer.lr, total_steps);
     optimizer->set_schedule(schedule.spec, std::move(schedule.curve));
 }

@@ -20,6 +20,9 @@ void require_precisions(const TrainerConfig& trainer, Device device);
 // "fc1.weight" -> "fc1"; "" is the model itself.
 std::string module_of(const std::string& parameter);
 
+// The batches of a split, as configured. Throws a UsageError where there can be none.
+std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device);
+
 // What a run trains with. Made once; lives until the run ends.
 struct Setup {
     explicit Setup(const Config& config);
@@ -28,6 +31,10 @@ struct Setup {
     void set_precision(const Precision& wanted);
     // The same for single modules, by name pattern.
     void override_precision(const PrecisionOverrides& wanted);
+    // Counts the steps of the run from an epoch and a batch of it that were reached after so many steps: where epochs
+    // had another length until there, those that are done stay done, and as many follow as are left. Whether that
+    // changes anything.
+    bool continue_at(const Config& config, std::int64_t step, std::int64_t epoch, std::int64_t batch);
     // The batches of one step: `accumulate` of them, fewer at the end of an epoch, none behind it.
     std::vector<Batch> next_group();
 
@@ -51,7 +58,11 @@ struct Setup {
     std::vector<Change> changes;  // that trainer.precision_schedule makes after the first step
     std::int64_t accumulate = 1;
     std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
+    std::int64_t first_epoch_at = 0;   // the step that epoch 0 began at, as if all epochs had been of this length
     std::int64_t total_steps = 0;
+
+  private:
+    void count_steps(const Config& config);
 };
 
 }  // namespace invar

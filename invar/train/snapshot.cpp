@@ -38,7 +38,21 @@ Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::stri
                         {"rng", {{"seed", rng.seed}, {"offset", rng.offset}}},
                         {"precision", setup.precision.name()},
                         {"config", config_yaml}};
+    if (const DataDescription data = setup.train_data->dataset().description(); !data.empty())
+        checkpoint.state["data"] = data;
     return checkpoint;
+}
+
+// What only one of them says cannot be compared: rows kept to validate on, say, where these are in a file of their own.
+void check_same_data(const Checkpoint& checkpoint, const Dataset& now, const std::string& file) {
+    const auto then = checkpoint.state.find("data");
+    if (then == checkpoint.state.end() || !then->is_object()) return;
+    for (const auto& [name, is] : now.description()) {
+        const auto was = then->find(name);
+        if (was == then->end() || *was == is) continue;
+        fail<UsageError>("{}: it was trained on other data than {}: {} was {}, and is {}", file, now.name(), name,
+                         was->is_string() ? was->get<std::string>() : was->dump(), is);
+    }
 }
 
 Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {

@@ -15,6 +15,8 @@ struct Progress {
 Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml);
 // Throws without having changed anything where the checkpoint is of another model or optimizer.
 Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint);
+// Throws a UsageError where the checkpoint's run was trained on data that describe themselves otherwise.
+void check_same_data(const Checkpoint& checkpoint, const Dataset& now, const std::string& file);
 // The weights alone.
 StateDict model_weights(const Checkpoint& checkpoint);
 

@@ -45,7 +45,22 @@ RunSummary Trainer::fit(Observer& observer) {
         for (const std::string& note : notes_) observer.noted(note);
         return summary_;
     }
-    if (!folder_) folder_.emplace(RunFolder::create(config_));
+    const bool fresh = !folder_;
+    if (fresh) folder_.emplace(RunFolder::create(config_));
+    try {
+        return run(observer);
+    } catch (const UnstableError&) {
+        throw;
+    } catch (const std::exception&) {
+        if (fresh && progress_.step == 0) {  // what was asked for cannot be trained, and nothing has been
+            folder_->discard();
+            folder_.reset();
+        }
+        throw;
+    }
+}
+
+RunSummary Trainer::run(Observer& observer) {
     summary_.folder = folder_->path();
     used_before_ = cpu_use();
     reset_peak_memory(setup_.device);
@@ -226,7 +241,11 @@ void Trainer::note_folder_changes() {
 void Trainer::validate() {
     drain();
     if (unstable_ || setup_.test_data->batches_per_epoch() == 0) return;  // trainer.limit_val_batches=0: not at all
-    summary_.validation = evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
+    // The checkpoint at the end of an epoch is saved before the validation there. A resumed run finds that in the log,
+    // and measures it itself only where the run was killed before it was.
+    const auto logged = folder_->logged_validation(progress_.step, setup_.task->metrics());
+    summary_.validation =
+        logged ? *logged : evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
     const ValidationMetrics m{progress_.step, progress_.epoch, summary_.validation};
     folder_->log(m);
     observer_->validated(m);

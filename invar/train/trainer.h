@@ -65,6 +65,7 @@ class Trainer final : private RunHandle {
     void note(const std::string& line) override { observer_->noted(line); }
 
     // The loop.
+    RunSummary run(Observer& observer);
     void train_epoch();
     void follow_plan();
     void set_precision(const Precision& precision);

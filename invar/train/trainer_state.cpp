@@ -84,8 +84,12 @@ void Trainer::resume_from(const Resume& resume) {
     latest.check_usable(folder);
     for (const std::string& reason : latest.passed_over) notes_.push_back("passed over a checkpoint: " + reason);
     if (latest) {
+        const Checkpoint checkpoint = load_checkpoint(latest.path);
+        check_same_data(checkpoint, setup_.train_data->dataset(), latest.path.string());
         try {
-            restore(load_checkpoint(latest.path));
+            restore(checkpoint);
+        } catch (const UsageError& error) {
+            fail<UsageError>("{}: {}", latest.path.string(), error.what());
         } catch (const Error& error) {
             fail("{}: {}", latest.path.string(), error.what());
         }
@@ -207,7 +211,10 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::optional<Recovery
     std::vector<PrecisionSpan> precisions;
     std::int64_t step = 0;
     try {
-        step = state.at("progress").at("step");
+        const nlohmann::json& progress = state.at("progress");
+        step = progress.at("step");
+        if (setup_.continue_at(config_, step, progress.at("epoch"), progress.at("batch")))
+            plan_ = PrecisionPlan(config_.trainer, setup_.steps_per_epoch, setup_.first_epoch_at);
         if (state.contains("watch")) {
             for (const nlohmann::json& each : state.at("watch").at("recoveries"))
                 recoveries.push_back(recovery_from_json(each));

@@ -49,7 +49,8 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
         notes.push_back(fmt::format("trainer.amp_level=O0: nothing is cast, and trainer.precision={} trains as {}",
                                     wanted, setup.precision.name()));
     for (const PrecisionChange& change : config.trainer.precision_schedule) {
-        const std::int64_t from = change.is_epoch ? change.at * setup.steps_per_epoch : change.at;
+        const std::int64_t from =
+            change.is_epoch ? setup.first_epoch_at + change.at * setup.steps_per_epoch : change.at;
         if (from > 0 && from >= total)
             notes.push_back(fmt::format("trainer.precision_schedule.{}={} is not reached in {}", change.key(),
                                         change.precision, steps));

@@ -65,7 +65,7 @@ TEST_F(BadInput, ValuesOutsideTheirRange) {
     refuses(small({"--amp_opt_level", "O7"}), 2, {"O7", "O1"});
     refuses(small({"trainer.gradient_clip_val=-1"}), 2, {"gradient_clip_val", "at least 0"});
     refuses(small({"--threads", "many"}), 2, {"threads", "integer"});
-    refuses(small({"data.batch_size=100000"}), 2, {"100000", "160 samples"});
+    refuses(small({"data.batch_size=100000", "data.drop_last=true"}), 2, {"100000", "160 samples"});
 }
 
 TEST_F(BadInput, PrecisionsAndDevicesThatAreNotHere) {

@@ -363,6 +363,7 @@ TEST(Setup, RefusesWhatDoesNotFit) {
     EXPECT_ERROR(invar::Setup{config}, UsageError, "model.classes");
     config = good;
     config.data.batch_size = 151;
+    config.data.drop_last = true;
     EXPECT_ERROR(invar::Setup{config}, UsageError, "batch");
     config = good;
     config.trainer.limit_train_batches = BatchCount::of(0);
