@@ -68,30 +68,33 @@ std::vector<std::pair<std::string, JsonLine>> figures_of(const TaskCheck& c) {
     return all;
 }
 
+std::string json_line(std::string_view wanted, const TaskCheck& all) {
+    const Checked& checked = all.find(wanted);
+    JsonLine line;
+    line.add("check", wanted).add("mark", name_of(checked.mark)).add("text", checked.text);
+    for (const auto& [name, figures] : figures_of(all))
+        if (name == wanted) line.add("figures", figures);
+    return line.text();
+}
+
 int check_command(const CheckArguments& a) {
     const Config config = a.load();
     CheckOptions options;
     options.samples = a.samples;
     LiveLine live;
+    if (!a.json) say_why_on_cpu(config);
     options.progress = [&](std::string_view name) {
         if (!a.json) live.show({fmt::format("checking: {}", name)});
     };
-    const TaskCheck result = check_task(make_task(config), config, options);
-    live.clear();
-    if (a.json) {
-        const auto figures = figures_of(result);
-        std::size_t at = 0;
-        for (const auto& [name, each] : result.all()) {
-            JsonLine line;
-            line.add("check", name).add("mark", name_of(each->mark)).add("text", each->text);
-            say(line.add("figures", figures[at++].second).text());
-        }
-    } else {
-        say_why_on_cpu(config);
-        for (const auto& [name, each] : result.all())
-            say(fmt::format("{}  {:<9} {}", painted(each->mark), name, each->text));
-    }
-    return result.mark() == Mark::fail ? 1 : 0;
+    // Each line when it is known: whoever reads along, or ends this early, has it.
+    options.made = [&](std::string_view name, const TaskCheck& so_far) {
+        live.clear();
+        if (a.json)
+            say(json_line(name, so_far));
+        else
+            say(fmt::format("{}  {:<9} {}", painted(so_far.find(name).mark), name, so_far.find(name).text));
+    };
+    return check_task(make_task(config), config, options).mark() == Mark::fail ? 1 : 0;
 }
 
 }  // namespace

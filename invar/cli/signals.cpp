@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "invar/io/temporary_folder.h"
 #include "invar/train/trainer.h"
 
 namespace invar {
@@ -55,6 +56,25 @@ void on_signal(int number) {
     ::raise(number);
 }
 
+// In a thread that does nothing else, so that anything may be done here.
+void on_end(int number) {
+    TemporaryFolder::remove_every();
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+}
+
+// Where a signal would end us, temporary folders go first.
+void clean_up_on_signal() {
+    struct sigaction action {};
+    action.sa_handler = on_end;
+    action.sa_flags = SA_RESTART;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        struct sigaction before {};
+        if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_DFL)
+            ::sigaction(number, &action, nullptr);
+    }
+}
+
 }  // namespace
 
 void let_writes_fail() {
@@ -72,6 +92,7 @@ void take_signals_aside() {
             ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
             for (;;) ::pause();
         }).detach();
+        clean_up_on_signal();
     } catch (const std::system_error&) {  // no thread to be had: then here after all
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }

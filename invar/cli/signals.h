@@ -9,8 +9,8 @@ namespace invar {
 void let_writes_fail();
 
 // Call this once at the start, before there is any other thread: from then on signals reach a thread that does nothing
-// else, and no handler runs on the stack of one that computes. A handler inside one of oneDNN's
-// products was seen to damage the heap.
+// else, and no handler runs on the stack of one that computes. Those that end us take our temporary folders along. A
+// handler inside one of oneDNN's products was seen to damage the heap.
 void take_signals_aside();
 
 // While it lives, the first signal asks the run to save and stop; a second SIGINT or SIGTERM, half a second later or

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/core/rng.h"
 #include "invar/diagnose/check_parts.h"
 #include "invar/kernels/devices.h"
@@ -25,19 +26,30 @@ class KeepRandom {
     RngState state_;
 };
 
-// Whatever the parts of a task throw is what the check has found.
-template <class Result, class Make>
-void make_check(Result& result, const CheckOptions& options, const char* name, const Make& make) {
-    if (options.progress) options.progress(name);
-    try {
-        result = make();
-    } catch (const std::bad_alloc&) {
-        throw;
-    } catch (const std::exception& error) {
-        result.mark = Mark::fail;
-        result.text = error.what();
+// Makes the checks of a task one by one and tells of each.
+class Checker {
+  public:
+    Checker(TaskCheck& all, const CheckOptions& options) : all_(all), options_(options) {}
+    // Whatever the parts of a task throw is what the check has found.
+    template <class Result, class Make>
+    void operator()(Result& result, std::string_view name, const Make& make) const {
+        if (options_.progress) options_.progress(name);
+        try {
+            result = make();
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (const std::exception& error) {
+            result.mark = Mark::fail;
+            result.text = error.what();
+        }
+        result.text = printable(result.text);  // one line, whatever somebody's exception says
+        if (options_.made) options_.made(name, all_);
     }
-}
+
+  private:
+    TaskCheck& all_;
+    const CheckOptions& options_;
+};
 
 }  // namespace
 
@@ -67,6 +79,12 @@ std::vector<std::pair<std::string, const Checked*>> TaskCheck::all() const {
     return checks;
 }
 
+const Checked& TaskCheck::find(std::string_view name) const {
+    for (const auto& [own, each] : all())
+        if (own == name) return *each;
+    fail<UsageError>("there is no check '{}'", name);
+}
+
 Mark TaskCheck::mark() const {
     Mark worst = Mark::pass;
     for (const auto& [name, each] : all()) worst = std::max(worst, each->mark);
@@ -80,34 +98,35 @@ TaskCheck check_task(std::shared_ptr<const Task> task, const Config& config, con
     config.trainer.resolved_precision().require(device);
     require_precisions(config.trainer, device);
     for (const Split split : {Split::train, Split::test}) task->data(split);
+    for (const Split split : {Split::train, Split::test}) make_loader(*task, config, split, device);
     set_threads(int(config.trainer.threads));
     TaskCheck result;
+    const Checker make_check(result, options);
     for (const Split split : {Split::train, Split::test}) {
         DataCheck& data = result.data.emplace_back();
         data.split = split;
-        const auto make = [&] { return check_data(*task, split, options.samples, options.seconds / 8); };
-        make_check(data, options, split == Split::train ? "train" : "test", make);
-        data.split = split;
+        make_check(data, name_of(split),
+                   [&] { return check_data(*task, split, options.samples, options.seconds / 8); });
     }
-    make_check(result.shapes, options, "shapes", [&] { return check_shapes(*task, config, result.data); });
-    if (result.shapes.mark == Mark::fail) {
-        // Nothing can be said of a model whose loss cannot be computed.
-        const Checked not_made{Mark::warn, "not checked: the shapes, or the loss of a few samples, are not in order"};
-        for (Checked* each : {static_cast<Checked*>(&result.gradient), static_cast<Checked*>(&result.split),
-                              static_cast<Checked*>(&result.learning), static_cast<Checked*>(&result.memory),
-                              static_cast<Checked*>(&result.seed), static_cast<Checked*>(&result.resume)})
-            *each = not_made;
-        return result;
-    }
-    make_check(result.gradient, options, "gradient",
-               [&] { return check_gradient(*task, config, options.seconds / 6); });
-    make_check(result.split, options, "split", [&] { return check_split(*task, config); });
-    make_check(result.learning, options, "learning",
-               [&] { return check_learning(*task, config, options.seconds / 6); });
+    make_check(result.shapes, "shapes", [&] { return check_shapes(*task, config, result.data); });
+    // Nothing can be said of a model whose loss cannot be computed.
+    const bool sound = result.shapes.mark != Mark::fail;
     Config quick = config;
-    make_check(result.memory, options, "memory", [&] { return check_memory(task, quick); });
-    make_check(result.seed, options, "seed", [&] { return check_seed(task, quick); });
-    make_check(result.resume, options, "resume", [&] { return check_resume(task, quick); });
+    const auto make_if_sound = [&]<class Result>(Result& each, const char* name, const auto& make) {
+        make_check(each, name, [&] {
+            if (sound) return make();
+            Result not_made;
+            not_made.mark = Mark::warn;
+            not_made.text = "not checked: the shapes, or the loss of a few samples, are not in order";
+            return not_made;
+        });
+    };
+    make_if_sound(result.gradient, "gradient", [&] { return check_gradient(*task, config, options.seconds / 6); });
+    make_if_sound(result.split, "split", [&] { return check_split(*task, config); });
+    make_if_sound(result.learning, "learning", [&] { return check_learning(*task, config, options.seconds / 6); });
+    make_if_sound(result.memory, "memory", [&] { return check_memory(task, quick); });
+    make_if_sound(result.seed, "seed", [&] { return check_seed(task, quick); });
+    make_if_sound(result.resume, "resume", [&] { return check_resume(task, quick); });
     return result;
 }
 

@@ -97,6 +97,7 @@ struct TaskCheck {
 
     // All of them by name, in the order they are made.
     std::vector<std::pair<std::string, const Checked*>> all() const;
+    const Checked& find(std::string_view name) const;
     Mark mark() const;  // the worst
 };
 
@@ -104,6 +105,8 @@ struct CheckOptions {
     std::int64_t samples = 20000;                         // of each split that are read, at most
     double seconds = 60.0;                                // all of it should take, at most
     std::function<void(std::string_view)> progress = {};  // told the name of each check before it is made
+    // And after, with all that was found until then.
+    std::function<void(std::string_view, const TaskCheck&)> made = {};
 };
 
 TaskCheck check_task(std::shared_ptr<const Task> task, const Config& config, const CheckOptions& options = {});

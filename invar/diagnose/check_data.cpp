@@ -12,6 +12,7 @@ namespace invar {
 
 namespace {
 
+constexpr std::size_t kLongest = 60;       // characters of what the data say of themselves
 constexpr std::int64_t kChunk = 256;       // samples read at once
 constexpr std::size_t kMostLabels = 1000;  // whole numbers of more kinds are no classes
 
@@ -89,6 +90,7 @@ std::string text_of(const TensorSummary& t) {
         fewest = std::min(fewest, label.samples);
         most = std::max(most, label.samples);
     }
+    if (t.labels.size() == 1) return fmt::format("{} with one class, {}", kind, t.labels.begin()->first);
     return fmt::format("{} with {} classes from {} to {}, of {:.3g}% to {:.3g}% of the samples", kind, t.labels.size(),
                        t.labels.begin()->first, t.labels.rbegin()->first, 100.0 * double(fewest) / double(all),
                        100.0 * double(most) / double(all));
@@ -133,11 +135,21 @@ DataCheck check_data(const Task& task, Split split, std::int64_t most_samples, d
         result.tensors.push_back(collector.finish());
         const TensorSummary& t = result.tensors.back();
         texts.push_back(text_of(t));
+        // A constant target is learned at once, and nothing is learned from a constant x.
+        const bool named = t.name == "x" || t.name == "y";
+        if (split == Split::train && named && result.read > 1 && t.min == t.max && t.not_finite == 0) {
+            result.mark = std::max(result.mark, Mark::warn);
+            texts.back() += ", the same in every sample: there is nothing to learn";
+        }
         if (t.not_finite == 0) continue;
         result.mark = Mark::fail;
         texts.back() +=
             fmt::format("; {} values are NaN or infinite, the first in sample {}", t.not_finite, t.first_not_finite);
     }
+    if (split == Split::train)
+        for (const auto& [name, value] : data->description())
+            texts.push_back(
+                fmt::format("{}: {}", name, value.size() > kLongest ? value.substr(0, kLongest) + "..." : value));
     const std::string read = result.read == result.samples ? "" : fmt::format(" ({} of them read)", result.read);
     result.text = fmt::format("{}, {} samples{}: {}", data->name(), result.samples, read, fmt::join(texts, "; "));
     return result;

@@ -158,12 +158,14 @@ GradientCheck check_gradient(const Task& task, const Config& config, double seco
         return result;
     }
     gradients = model.gradients({&batch, 1});
+    bool nonzero = false;
     for (int n = 0; n < kDirections && (n == 0 || !limit.over()); ++n) {
         const ParameterValues direction = random_direction(differences.weights(), std::uint64_t(n) + 1);
         const Derivative expected = along(gradients, direction);
         const Differences::Slope slope = differences.nearest(direction, expected);
         const double error = std::fabs(slope.value - expected.value);
         ++result.directions;
+        nonzero = nonzero || expected.magnitude > 0 || slope.value != 0;
         const double share = expected.magnitude > 0 ? error / expected.magnitude : error > slope.tolerance ? 1.0 : 0.0;
         result.difference = std::max(result.difference, share);
         result.backward = expected.value;
@@ -179,6 +181,11 @@ GradientCheck check_gradient(const Task& task, const Config& config, double seco
     result.text = fmt::format(
         "backward and differences of the loss in f64 agree along {} random direction{} to {:.2g} of the gradient",
         result.directions, result.directions == 1 ? "" : "s", result.difference);
+    if (!nonzero && unused.size() < gradients.size()) {
+        result.mark = Mark::warn;
+        result.text = "the gradient is zero in every parameter: the loss of these samples is constant";
+        return result;
+    }
     if (unused.empty()) return result;
     result.mark = unused.size() == gradients.size() ? Mark::fail : Mark::warn;
     result.text = unused.size() == gradients.size()

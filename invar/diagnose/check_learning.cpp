@@ -61,6 +61,11 @@ LearningCheck check_learning(const Task& task, const Config& config, double seco
     result.steps = steps;
     const double share = fallen(result);
     result.mark = share >= kLearned ? Mark::pass : share >= kNothing ? Mark::warn : Mark::fail;
+    if (result.first == 0) {
+        result.mark = Mark::warn;
+        result.text = fmt::format("the loss of {} samples is 0 before anything is learned", result.samples);
+        return result;
+    }
     result.text = fmt::format("{} samples{}: the loss fell from {:.4g} to {:.4g} in {} steps of Adam", result.samples,
                               result.mark == Mark::pass   ? " are learned by heart"
                               : result.mark == Mark::warn ? " are learned in part only"

@@ -105,7 +105,7 @@ RepeatCheck check_seed(std::shared_ptr<const Task> task, const Config& config) {
     result.differs = difference_of(first, second);
     if (result.differs.empty()) {
         result.text = fmt::format("seed {} gives the same bytes twice, over {} steps of {} samples", config.seed,
-                                  kSteps, config.data.batch_size);
+                                  kSteps, std::min(config.data.batch_size, task->data(Split::train)->size()));
         return result;
     }
     result.mark = config.trainer.deterministic ? Mark::fail : Mark::warn;

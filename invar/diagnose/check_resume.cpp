@@ -51,15 +51,9 @@ std::string difference_of(const Checkpoint& a, const Checkpoint& b) {
 
 }  // namespace
 
-RepeatCheck check_resume(std::shared_ptr<const Task> task, const Config& config) {
-    RepeatCheck result;
-    const std::int64_t bytes = 12 * task->make_model()->parameter_count();  // weights and two moments
-    if (bytes > kMostBytes) {
-        result.mark = Mark::warn;
-        result.text = fmt::format("not checked: checkpoints of {:.1f} GiB are too large for scratch files",
-                                  double(bytes) / (1 << 30));
-        return result;
-    }
+namespace {
+
+void run_and_resume(RepeatCheck& result, const std::shared_ptr<const Task>& task, const Config& config) {
     const TemporaryFolder scratch;
     const Config run = short_run(config, scratch.path());
     const fs::path whole = Trainer(task, run).fit().folder, aside = scratch.path() / "whole";
@@ -79,13 +73,34 @@ RepeatCheck check_resume(std::shared_ptr<const Task> task, const Config& config)
     if (read_file(last(aside)) == read_file(last(whole))) {
         result.text =
             fmt::format("a run cut off after step {} and resumed ends step {} with the same bytes", kCut, kSteps);
-        return result;
+        return;
     }
     result.differs = difference_of(load_checkpoint(last(aside)), load_checkpoint(last(whole)));
     result.mark = config.trainer.deterministic ? Mark::fail : Mark::warn;
     result.text =
         fmt::format("a run cut off after step {} and resumed ends step {} with another checkpoint: {} differs", kCut,
                     kSteps, result.differs);
+}
+
+}  // namespace
+
+RepeatCheck check_resume(std::shared_ptr<const Task> task, const Config& config) {
+    RepeatCheck result;
+    const std::int64_t bytes = 12 * task->make_model()->parameter_count();  // weights and two moments
+    if (bytes > kMostBytes) {
+        result.mark = Mark::warn;
+        result.text = fmt::format("not checked: checkpoints of {:.1f} GiB are too large for scratch files",
+                                  double(bytes) / (1 << 30));
+        return result;
+    }
+    // That the machine has no room for scratch files says nothing of the task.
+    try {
+        run_and_resume(result, task, config);
+    } catch (const IoError& error) {
+        result.mark = Mark::warn;
+        result.text = fmt::format("could not be made: {}", error.what());
+        if (result.text.find("TMPDIR") == std::string::npos) result.text += "; TMPDIR can name another place for it";
+    }
     return result;
 }
 

@@ -71,8 +71,9 @@ std::string label_beyond(const DataCheck& data, std::int64_t classes) {
     return "";
 }
 
-// A label of the test data that training never sees; "" where there is none.
+// A label of the test data that training never sees; "" where there is none, or where not all of it was read.
 std::string unseen_label(const DataCheck& train, const DataCheck& test) {
+    if (train.read < train.samples) return "";
     for (const TensorSummary& tensor : test.tensors) {
         const TensorSummary* const seen = find(train, tensor.name);
         if (seen == nullptr || seen->labels.empty()) continue;

@@ -7,11 +7,13 @@ namespace invar {
 
 class TemporaryFolder {
   public:
-    TemporaryFolder();  // throws IoError where the system's place for such folders cannot be written
+    TemporaryFolder();  // throws IoError where the system's place for such folders (TMPDIR) cannot be written
     ~TemporaryFolder();
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;
     const std::filesystem::path& path() const { return path_; }
+    // Every one that there is; for a process that is about to be ended by a signal.
+    static void remove_every() noexcept;
 
   private:
     std::filesystem::path path_;

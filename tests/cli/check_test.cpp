@@ -39,6 +39,47 @@ TEST_F(Check, ExitsWithOneWhereACheckFails) {
     EXPECT_TRUE(has(result.out, "FAIL  train ") && has(result.out, "NaN or infinite")) << result.out;
 }
 
+TEST_F(Check, WarnsWhereTheMachineHasNoPlaceForScratchFiles) {
+    const Result result = shell("TMPDIR=/nowhere/at/all invar check" + small_words());
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "WARN  resume    could not be made: cannot make a folder in /nowhere/at/all"))
+        << result.out;
+    EXPECT_TRUE(has(result.out, "No such file or directory; TMPDIR")) << result.out;
+}
+
+// A data set of many pixels, so that the run in the scratch folder takes its time.
+TEST_F(Check, RemovesItsScratchFilesWhenASignalEndsIt) {
+    const std::filesystem::path scratch = folder_ / "scratch";
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+        std::filesystem::create_directories(scratch);
+        ::setenv("TMPDIR", scratch.c_str(), 1);
+        const pid_t child = start(small({"data.height=200", "data.width=200"}, {"check"}));
+        ::unsetenv("TMPDIR");
+        while (std::filesystem::is_empty(scratch) && ::kill(child, 0) == 0 && ::waitpid(child, nullptr, WNOHANG) == 0)
+            ::usleep(1000);
+        EXPECT_FALSE(std::filesystem::is_empty(scratch)) << "the test came too late";
+        ::kill(child, signal);
+        EXPECT_EQ(finish(child).code, 128 + signal);
+        EXPECT_TRUE(std::filesystem::is_empty(scratch)) << signal;
+    }
+}
+
+TEST_F(Check, MakesNothingOfLabelsThatItDidNotRead) {
+    const Result result = invar(small({"--samples", "1"}, {"check"}));
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "with one class, ") && has(result.out, "PASS  shapes")) << result.out;
+}
+
+TEST_F(Check, ShowsEachLineWhenItIsKnown) {
+    const Result result = shell("invar check --device cpu" + small_words() +
+                                " | while read -r mark name rest; do echo $name ${EPOCHREALTIME/./}; done");
+    std::istringstream lines(result.out);
+    std::vector<long long> times;
+    for (std::string name, time; lines >> name >> time;) times.push_back(std::stoll(time));
+    ASSERT_EQ(times.size(), 9u) << result.out;
+    EXPECT_GT(times.back() - times.front(), 20'000) << "microseconds: they came at once\n" << result.out;
+}
+
 TEST_F(Check, ExitsWithTwoWhereThereIsNothingToCheck) {
     const Result result = invar({"check", "data=mnist", "data.root=nowhere"});
     EXPECT_EQ(result.code, 2) << result.out;

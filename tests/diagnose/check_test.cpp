@@ -112,6 +112,19 @@ TEST(CheckTask, WarnsOfParametersThatNothingDependsOn) {
         << check.gradient.text;
 }
 
+TEST(CheckTask, WarnsOfALossThatIsConstant) {
+    const TaskCheck check = checked({.zero_loss = true});
+    EXPECT_EQ(check.gradient.mark, Mark::warn) << check.gradient.text;
+    EXPECT_TRUE(says(check.gradient, "the gradient is zero in every parameter")) << check.gradient.text;
+    EXPECT_EQ(check.learning.mark, Mark::warn) << check.learning.text;
+    EXPECT_TRUE(says(check.learning, "is 0 before anything is learned")) << check.learning.text;
+}
+
+TEST(CheckTask, SaysInOneLineWhatAnExceptionSaysInSeveral) {
+    const TaskCheck check = checked({.throws_lines = true});
+    EXPECT_EQ(check.shapes.text, "one line\\nand another");
+}
+
 TEST(CheckTask, SaysWhereF64IsNotToBeHad) {
     const TaskCheck check = checked({.needs_f32 = true});
     EXPECT_EQ(check.gradient.mark, Mark::warn);

@@ -17,7 +17,7 @@ struct ClusterFaults {
     std::int64_t test_width = 6;                    // numbers of a test sample
     bool detached = false, wrong_backward = false, frozen = false, sum_loss = false, per_batch = false;
     bool random_data = false, random_weights = false, random_loss = false, hidden_counter = false;
-    bool needs_f32 = false, unused = false;
+    bool needs_f32 = false, unused = false, zero_loss = false, throws_lines = false;
 };
 
 class ClusterData final : public Dataset {
@@ -105,6 +105,8 @@ class Clusters : public Task {
         using ops::Reduction;
         const Reduction reduction = faults_.sum_loss ? Reduction::sum : Reduction::mean;
         Tensor loss = ops::cross_entropy(model(batch["x"]), batch["y"], {.reduction = reduction});
+        if (faults_.zero_loss) loss = loss * 0.0;
+        if (faults_.throws_lines) throw std::runtime_error("one line\nand another");
         // The mean over samples that each depend on how many others there are.
         if (faults_.per_batch) loss = ops::mul(loss, loss);
         if (faults_.random_loss) loss = loss * (1.0 + 0x1p-32 * double(std::random_device()()));
