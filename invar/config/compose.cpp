@@ -174,8 +174,23 @@ YamlNode parse_argument_value(const std::string& text, const std::string& argume
     return node;
 }
 
+// By data=NAME or data.name=NAME, where NAME is a part and no file of settings.
+ChosenParts chosen_by(const std::vector<std::string>& overrides) {
+    ChosenParts chosen;
+    for (const std::string& argument : overrides)
+        for (const std::string& section : config_sections())
+            for (const std::string& start : {section + "=", section + ".name="}) {
+                const std::vector<std::string> names = part_names(section);
+                if (argument.starts_with(start) &&
+                    std::ranges::find(names, argument.substr(start.size())) != names.end())
+                    chosen[section] = argument.substr(start.size());
+            }
+    return chosen;
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& overrides) {
     const std::vector<std::string> groups = config_groups();
+    const ChosenParts chosen = chosen_by(overrides);
     CommandLine result;
     for (const std::string& argument : overrides) {
         const std::size_t equals = argument.find('=');
@@ -199,7 +214,7 @@ CommandLine parse_command_line(const std::vector<std::string>& overrides) {
             result.picks.emplace_back(key, value.text);
             continue;
         }
-        std::vector<Setting> settings = flatten(value, key, "", kCommandLine);
+        std::vector<Setting> settings = flatten(value, key, "", kCommandLine, chosen);
         for (Setting& setting : settings) setting.takes_back = deletes;
         result.settings.insert(result.settings.end(), settings.begin(), settings.end());
     }

@@ -95,7 +95,13 @@ Target find_bare(const std::string& key, const std::string& origin) {
     return {found.front(), ""};
 }
 
-[[noreturn]] void unknown_key(const std::string& written, const std::string& origin) {
+// Whether a field may be meant where these parts are chosen, each by its section.
+bool may_be_meant(const Field& field, const ChosenParts& chosen) {
+    const auto part = chosen.find(field.section);
+    return field.part.empty() || part == chosen.end() || part->second == field.part;
+}
+
+[[noreturn]] void unknown_key(const std::string& written, const std::string& origin, const ChosenParts& chosen) {
     const std::string key = find_non_text(written) == std::string::npos ? written.substr(0, 120) : "?";
     for (const Foreign& foreign : kForeign)
         if (is_below(key, foreign.key)) fail<UsageError>("{}: unknown key '{}'; {}", origin, key, foreign.advice);
@@ -106,17 +112,20 @@ Target find_bare(const std::string& key, const std::string& origin) {
             "on the command line, '- {}: NAME' under defaults:)",
             origin, key, key, key, key);
     std::vector<std::string> keys, leaves;
+    std::vector<const Field*> meant_by;
     for (const Field& field : config_fields()) {
+        if (!may_be_meant(field, chosen)) continue;
         keys.push_back(field.key);
         keys.insert(keys.end(), field.details.aliases.begin(), field.details.aliases.end());
         leaves.push_back(field.leaf());
+        meant_by.push_back(&field);
     }
     // The whole key may be misspelt, or its section be another tool's and its last part be right.
     std::string meant = nearest(key, keys);
     if (meant.empty()) {
         const std::string leaf = nearest(key.substr(key.rfind('.') + 1), leaves);
         const auto found = std::find(leaves.begin(), leaves.end(), leaf);
-        if (found != leaves.end()) meant = config_fields()[static_cast<std::size_t>(found - leaves.begin())].key;
+        if (found != leaves.end()) meant = meant_by[static_cast<std::size_t>(found - leaves.begin())]->key;
     }
     if (meant.empty())
         fail<UsageError>("{}: unknown key '{}'; {} train --print-config shows every key", origin, key, program_name());
@@ -125,20 +134,21 @@ Target find_bare(const std::string& key, const std::string& origin) {
 
 }  // namespace
 
-Target find_key(const std::string& written, const std::string& group, const std::string& origin) {
+Target find_key(const std::string& written, const std::string& group, const std::string& origin,
+                const ChosenParts& chosen) {
     if (!group.empty())
         if (Target target = find_exact(group + "." + written); target.field) return target;
     if (Target target = find_exact(written); target.field) return target;
     if (Target target = find_bare(written, origin); target.field) return target;
-    unknown_key(written, origin);
+    unknown_key(written, origin, chosen);
 }
 
 namespace {
 
 class Flattener {
   public:
-    Flattener(const std::string& group, const std::string& origin, bool with_lines)
-        : group_(group), origin_(origin), with_lines_(with_lines) {}
+    Flattener(const std::string& group, const std::string& origin, bool with_lines, const ChosenParts& chosen)
+        : group_(group), origin_(origin), with_lines_(with_lines), chosen_(chosen) {}
 
     void walk(const YamlNode& node, const std::string& key) {
         if (node.kind == YamlNode::Kind::map) {
@@ -151,7 +161,7 @@ class Flattener {
         const bool is_section = std::find(sections.begin(), sections.end(), key) != sections.end();
         if (node.kind == YamlNode::Kind::null && (key.empty() || is_section)) return;  // a section with nothing in it
         check<UsageError>(!key.empty(), "{}: a configuration is a map of keys, such as 'trainer:'", origin);
-        const Target target = find_key(key, group_, origin);
+        const Target target = find_key(key, group_, origin, chosen_);
         const std::string id = target.field->key + "." + target.entry;
         const auto [where, fresh] = seen_.emplace(id, origin);
         check<UsageError>(fresh, "{}: '{}' is set again, after {}; keep one", origin, key.substr(0, 120),
@@ -165,6 +175,7 @@ class Flattener {
     const std::string& group_;
     const std::string& origin_;
     bool with_lines_;
+    const ChosenParts& chosen_;
     std::map<std::string, std::string> seen_;
     std::vector<Setting> settings_;
 };
@@ -172,11 +183,11 @@ class Flattener {
 }  // namespace
 
 std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
-                             const std::string& origin) {
+                             const std::string& origin, const ChosenParts& chosen) {
     load_named_plugins(root, prefix, origin);
     const bool is_older = prefix.empty() && bring_up_to_date(root);
     if (prefix.empty()) check_parts_exist(root, group, origin);
-    Flattener flattener(group, origin, prefix.empty());
+    Flattener flattener(group, origin, prefix.empty(), chosen);
     flattener.walk(root, prefix);
     std::vector<Setting> settings = flattener.take();
     for (Setting& setting : settings) setting.if_it_fits = is_older;

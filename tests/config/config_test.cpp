@@ -343,6 +343,12 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
     EXPECT_TRUE(says(refusal_of("trainer.gradient_clip=3"), {"did you mean 'trainer.gradient_clip_val'?"}));
     EXPECT_TRUE(says(refusal_of_yaml("seed: 1\ntrainer:\n  precison: fp16\n"),
                      {"my.yaml:3", "did you mean 'trainer.precision'?"}));
+    EXPECT_TRUE(says(refusal_of("data.hieght=3"), {"did you mean 'data.height'?"}));
+    EXPECT_TRUE(says(refusal([] {
+                         with({"data=table", "data.hieght=3"});
+                     }),
+                     {"unknown key 'data.hieght'; "}))
+        << "a table has no height";
     EXPECT_TRUE(says(refusal_of("frobnicate=3"), {"unknown key 'frobnicate'", "--print-config"}));
     EXPECT_TRUE(
         says(refusal_of_yaml("trainer:\n  max_epochs:\n    deep: 3\n"), {"my.yaml:3", "trainer.max_epochs.deep"}));
