@@ -332,8 +332,8 @@ bool may_serve(const AttentionSpec& s, const AttentionTensors& t) {
     if (!narrow || !s.plain() || s.width % 8 != 0 || s.value_width % 8 != 0 || s.width > 128 || s.value_width > 128)
         return false;
     if (s.queries < 2 || s.keys < 2) return false;
-    for (const View* v : {&t.q, &t.k, &t.v, &t.y})
-        if (!fits(*v)) return false;
+    for (const View* v : {&t.q, &t.k, &t.v, &t.y, &t.gy, &t.gq, &t.gk, &t.gv})
+        if (*v && !fits(*v)) return false;
     // Before 9.15.1 backward under replay was seen to fault where keys do not fill blocks of 128.
     return cudnnGetVersion() >= 91501 || s.keys % 128 == 0;
 }
