@@ -182,7 +182,10 @@ TEST(Diagnose, CountsOnlyWhatTheCandidateHoldsInItsFormat) {
     const Diagnosis d = run_diagnosis(run, options_for("16-mixed", 1));
     EXPECT_GT(layer_of(d, "layer1.linear").forward.low.values, 0);
     EXPECT_GT(layer_of(d, "loss").forward.all.values, 0);
-    EXPECT_EQ(layer_of(d, "loss").forward.low.values, 0) << "the loss runs in FP32 under autocast";
+    // The logits of four classes, as they are, and nothing of the loss itself.
+    const auto logits = 4 * run.group[0]["y"].numel();
+    EXPECT_EQ(layer_of(d, "loss").forward.low.values, logits) << "the loss runs in FP32 under autocast";
+    EXPECT_GT(layer_of(d, "loss").forward.all.values, logits);
 }
 
 TEST(ScaleRange, IsThatOfTheExponents) {

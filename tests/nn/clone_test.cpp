@@ -47,6 +47,7 @@ Tensor images() {
 // Outputs in training, gradients and buffers afterwards.
 auto trained(Module& net) {
     default_generator().set_state({3, 0});
+    const Autocast pin(Autocast::fp32());  // modules with a precision of their own stand in a run of FP32
     const Tensor y = net(images());
     backward(ops::sum(y * y));
     std::map<std::string, std::vector<float>> gradients;
