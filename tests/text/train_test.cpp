@@ -103,8 +103,8 @@ TEST(TrainBpe, WritesATokenizerThatIsReadBackAndUsed) {
     EXPECT_EQ(json["model"]["merges"][2], "Ġ low");
 }
 
-// golden.py has Hugging Face's library load this file, and golden_test.cpp has what it made of strings.
-TEST(TrainBpe, WritesTheFileThatHuggingFacesLibraryHasLoaded) {
+// The file that golden.py gives to Hugging Face's library to load.
+TEST(TrainBpe, WritesTheFileThatGoldenPyLoads) {
     const std::string text =
         "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of "
         "foolishness.\n"
