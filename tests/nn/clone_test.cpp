@@ -100,10 +100,16 @@ TEST(Clone, IsInTheSameModeAndLeavesTheRandomNumbersAlone) {
 
 TEST(Clone, OfEveryModelThatHasANameComputesTheSame) {
     for (const std::string& name : part_names("model")) {
-        const std::unique_ptr<Module> net = make_model(Part("model", name), {{16, 16, 1}, 5});
+        std::unique_ptr<Module> net;
+        Tensor x = ops::uniform({2, 16, 16, 1});
+        try {
+            net = make_model(Part("model", name), {{16, 16, 1}, 5});
+        } catch (const UsageError&) {  // it reads no images, but tokens
+            net = make_model(Part("model", name), {{3}, 7});
+            x = Tensor::from<std::int64_t>({6, 0, 3, 2, 2, 5}, {2, 3});
+        }
         const std::unique_ptr<Module> copy = net->clone(), copy_of_copy = copy->clone();
         for (Module* module : {net.get(), copy.get(), copy_of_copy.get()}) module->eval();
-        const Tensor x = ops::uniform({2, 16, 16, 1});
         EXPECT_EQ((*net)(x).to_vector<float>(), (*copy)(x).to_vector<float>()) << name;
         EXPECT_EQ((*net)(x).to_vector<float>(), (*copy_of_copy)(x).to_vector<float>()) << name;
     }
