@@ -68,6 +68,7 @@ void clean_up_on_signal() {
     struct sigaction action {};
     action.sa_handler = on_end;
     action.sa_flags = SA_RESTART;
+    sigfillset(&action.sa_mask);  // once is enough
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction before {};
         if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_DFL)

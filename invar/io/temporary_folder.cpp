@@ -1,5 +1,6 @@
 #include "invar/io/temporary_folder.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include <cerrno>
@@ -38,18 +39,28 @@ TemporaryFolder::TemporaryFolder() {
 }
 
 TemporaryFolder::~TemporaryFolder() {
+    const std::lock_guard lock(mutex);
     std::error_code ignored;
     fs::remove_all(path_, ignored);
-    const std::lock_guard lock(mutex);
     folders().erase(path_);
 }
 
-// Whoever writes into them goes on doing so meanwhile.
+// Whoever writes into the folder goes on doing so meanwhile, and would make it anew: a file takes its place until all
+// of it is gone. The lock is never given back, so that one whose writes now fail waits for the end instead of telling
+// about it.
 void TemporaryFolder::remove_every() noexcept {
-    const std::lock_guard lock(mutex);
+    mutex.lock();
     std::error_code error;
-    for (const fs::path& folder : folders())
-        for (int again = 0; again < 100 && fs::exists(folder, error); ++again) fs::remove_all(folder, error);
+    for (const fs::path& folder : folders()) {
+        const fs::path aside = folder.string() + ".gone";
+        int file = -1;
+        for (int again = 0; again < 100 && file < 0; ++again) {
+            fs::rename(folder, aside, error);
+            file = ::open(folder.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+            fs::remove_all(aside, error);
+        }
+        fs::remove_all(folder, error);
+    }
 }
 
 }  // namespace invar

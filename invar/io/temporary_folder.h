@@ -12,7 +12,7 @@ class TemporaryFolder {
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;
     const std::filesystem::path& path() const { return path_; }
-    // Every one that there is; for a process that is about to be ended by a signal.
+    // Every one that there is, for a process that is about to be ended by a signal: none can be made or left after it.
     static void remove_every() noexcept;
 
   private:
