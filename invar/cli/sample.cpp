@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "invar/amp/autocast.h"
@@ -11,6 +12,8 @@
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
+#include "invar/kernels/devices.h"
+#include "invar/tasks/registry.h"
 #include "invar/text/tokenizer.h"
 #include "invar/text/unicode.h"
 #include "invar/train/find_checkpoint.h"
@@ -35,7 +38,8 @@ Tokenizer tokenizer_of(const Config& config) {
     const Key* const key = config.data.info().find("tokenizer");
     if (key == nullptr) return bytes_tokenizer();
     const std::string name = parse_yaml(key->print(config.data.options()), "data.tokenizer").text;
-    return name == "bytes" ? bytes_tokenizer() : load_tokenizer(name);
+    check<UsageError>(!name.empty(), "the run does not say what made its tokens; say data.tokenizer=FILE");
+    return tokenizer_by_name(name);
 }
 
 void sample_text(SampleArguments& arguments) {
@@ -58,10 +62,16 @@ void sample_text(SampleArguments& arguments) {
 
     Config config = arguments.load_run(folder);
     config.init_from.clear();
-    const Setup setup(config);
-    auto* const model = dynamic_cast<LanguageModel*>(setup.model.get());
+    const Device device = resolve_device(config.trainer.device);
+    const Precision precision = config.trainer.resolved_precision();
+    precision.require(device);
+    require_precisions(config.trainer, device);
+    set_threads(int(config.trainer.threads));
+    const std::unique_ptr<Module> made = make_initial_model(*make_task(config), config);
+    auto* const model = dynamic_cast<LanguageModel*>(made.get());
     check<UsageError>(model != nullptr, "{}: model {} is no language model", folder.string(), config.model.name());
     model->load_state_dict(model_weights(load_checkpoint(found.path)));
+    model->to(device);
 
     const Tokenizer tokenizer = tokenizer_of(config);
     std::vector<std::int64_t> prompt;
@@ -71,29 +81,29 @@ void sample_text(SampleArguments& arguments) {
     options.cache = !arguments.no_cache;
     if (tokenizer.end_of_text()) options.stop = std::int64_t(*tokenizer.end_of_text());
 
-    const Autocast cast(setup.precision);
+    const Autocast cast(precision);
     std::vector<TokenId> all;
     if (!arguments.json) print(words[1]);
-    std::string shown;
+    std::size_t shown = 0;  // bytes
     const auto told = [&](std::int64_t token) {
         if (token == options.stop) return;
         all.push_back(TokenId(token));
         if (arguments.json) return;
-        // A token may be half a character: what is new of the whole is shown once it is whole.
-        const std::string text = tokenizer.decode(all);
-        if (text.size() > shown.size() && valid_utf8_prefix(text) == text.size()) {
-            print(text.substr(shown.size()));
-            shown = text;
-        }
+        // A token may be half a character, which waits for its other half. No character is longer than four bytes.
+        const std::string text = tokenizer.decode(all), fresh = text.substr(std::min(shown, text.size()));
+        const std::size_t whole = valid_utf8_prefix(fresh);
+        const std::size_t ready = fresh.size() - whole < 4 ? whole : fresh.size();
+        print(fresh.substr(0, ready));
+        shown += ready;
     };
-    sample(*model, prompt, setup.device, options, told);
+    sample(*model, prompt, device, options, told);
     const std::string text = tokenizer.decode(all);
     if (arguments.json) {
         JsonLine line;
         line.add("prompt", words[1]).add("text", text).add("tokens", std::int64_t(all.size()));
         return say(line.text());
     }
-    print(text.substr(shown.size()) + "\n");
+    print(text.substr(std::min(shown, text.size())) + "\n");
 }
 
 }  // namespace

@@ -130,9 +130,8 @@ void tokenize(const TokenizeArguments& a) {
 
     std::optional<LearnedBpe> learned;
     if (a.train > 0) learned = learn(a, files, options, bytes);
-    const Tokenizer tokenizer = learned ? parse_tokenizer(tokenizer_json(*learned), save_path(a).string())
-                                : a.tokenizer == "bytes" ? bytes_tokenizer()
-                                                         : load_tokenizer(a.tokenizer);
+    const Tokenizer tokenizer =
+        learned ? parse_tokenizer(tokenizer_json(*learned), save_path(a).string()) : tokenizer_by_name(a.tokenizer);
     const Separator separator = separator_of(a, tokenizer);
 
     TokenWriter writer(a.output, format, tokenizer.vocabulary_size());

@@ -1,5 +1,5 @@
-// Rows of tokens made from the seed, for task=language without any file: behind each token comes, more often than not,
-// the one that a fixed rule names.
+#include "invar/data/chains.h"
+
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
 #include "invar/data/registry.h"
@@ -7,13 +7,6 @@
 namespace invar {
 
 namespace {
-
-struct ChainsOptions {
-    std::int64_t size = 4096;
-    std::int64_t length = 64;
-    std::int64_t vocabulary = 64;
-    double order = 0.8;
-};
 
 constexpr std::uint64_t kStream = 0x636861696e73;
 
@@ -65,7 +58,10 @@ const RegisterData<C> kChains{
     {key("size", &C::size, within(1, 1e9), "Rows to train on; an eighth of it to validate on."),
      key("length", &C::length, within(1, 1 << 24), "Tokens in a row."),
      key("vocabulary", &C::vocabulary, within(2, 1 << 24), "Different tokens."),
-     key("order", &C::order, within(0, 1), "How often the rule holds.")}};
+     key("order", &C::order, within(0, 1), "How often the rule holds.")},
+    [](const C& options) {
+        return DataInfo{{options.length}, options.vocabulary};
+    }};
 
 }  // namespace
 

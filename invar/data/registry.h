@@ -22,8 +22,8 @@ struct DataMaker {
 template <class Options>
 struct RegisterData {
     // open: std::shared_ptr<Dataset>(const Options&, Split, std::uint64_t seed). describe: DataInfo(const Options&),
-    // for labelled images whose sizes are known without them: commands that need no samples then work without the
-    // files.
+    // for labelled images [height, width, channels] and rows of tokens [length] whose sizes are known without them:
+    // commands that need no samples then work without the files.
     template <class Open, class Describe = std::nullptr_t>
     RegisterData(std::string name, std::string about, Open open, std::vector<Key> keys = {},
                  Describe describe = nullptr) noexcept {

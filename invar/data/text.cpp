@@ -1,6 +1,4 @@
 // Anyone's text, a plain file: tokenised when it is opened, its end kept to validate on.
-#include <cmath>
-
 #include "invar/core/error.h"
 #include "invar/data/registry.h"
 #include "invar/data/token_windows.h"
@@ -22,17 +20,18 @@ constexpr std::size_t kLargest = std::size_t(2) << 30;  // larger ones are worth
 
 std::shared_ptr<const Dataset> open_text(const TextOptions& o, Split split, std::uint64_t) {
     check<UsageError>(!o.path.empty(), "data=text needs a file: data.path=FILE");
-    const Tokenizer tokenizer = o.tokenizer == "bytes" ? bytes_tokenizer() : load_tokenizer(o.tokenizer);
+    const Tokenizer tokenizer = tokenizer_by_name(o.tokenizer);
     auto tokens = std::make_shared<const std::vector<TokenId>>(tokenizer.encode(read_file(o.path, kLargest)));
-    const std::int64_t count = std::int64_t(tokens->size());
-    const std::int64_t test = std::int64_t(std::ceil(o.test_share * double(count)));
     TokenWindows::Source source{
         .name = o.path, .length = o.length, .vocabulary = std::int64_t(tokenizer.vocabulary_size())};
-    source.begin = split == Split::train ? 0 : count - test;
-    source.end = split == Split::train ? count - test : count;
+    source.take_share(split, std::int64_t(tokens->size()), o.test_share);
     return std::make_shared<TokenWindows>(source, [tokens](std::int64_t begin, std::int64_t n, std::int64_t* out) {
         for (std::int64_t i = 0; i < n; ++i) out[i] = std::int64_t((*tokens)[std::size_t(begin + i)]);
     });
+}
+
+DataInfo describe(const TextOptions& o) {
+    return {{o.length}, std::int64_t(tokenizer_by_name(o.tokenizer).vocabulary_size())};
 }
 
 using T = TextOptions;
@@ -43,7 +42,8 @@ const RegisterData<T> kText{
     {key("path", &T::path, any(), "The file."),
      key("tokenizer", &T::tokenizer, any(), "bytes, a token a byte; or a tokenizer.json, or a folder that holds one."),
      key("length", &T::length, within(1, 1 << 24), "Tokens in a sample."),
-     key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")}};
+     key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")},
+    describe};
 
 }  // namespace
 

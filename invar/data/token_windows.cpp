@@ -1,11 +1,18 @@
 #include "invar/data/token_windows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "invar/core/error.h"
 
 namespace invar {
+
+void TokenWindows::Source::take_share(Split split, std::int64_t count, double test_share) {
+    const std::int64_t cut = count - std::int64_t(std::ceil(test_share * double(count)));
+    begin = split == Split::train ? 0 : cut;
+    end = split == Split::train ? cut : count;
+}
 
 TokenWindows::TokenWindows(Source source, Read read) : source_(std::move(source)), read_(std::move(read)) {
     check<UsageError>(source_.end - source_.begin > source_.length,

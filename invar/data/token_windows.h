@@ -17,6 +17,9 @@ class TokenWindows final : public Dataset {
         std::string name;                 // in messages
         std::int64_t begin = 0, end = 0;  // of the tokens that are this split's
         std::int64_t length = 0, vocabulary = 0;
+
+        // All `count` tokens but the share at the end that is to validate on; or that share.
+        void take_share(Split split, std::int64_t count, double test_share);
     };
     // A UsageError where the tokens are too few for one sample.
     TokenWindows(Source source, Read read);

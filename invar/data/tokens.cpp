@@ -1,6 +1,4 @@
 // Files of tokens, as `invar tokenize`, nanoGPT and llm.c write them: read by position, several shards as one.
-#include <cmath>
-
 #include "invar/core/error.h"
 #include "invar/data/registry.h"
 #include "invar/data/token_windows.h"
@@ -25,8 +23,7 @@ std::int64_t vocabulary_of(const TokensOptions& o) {
     check<UsageError>(!o.tokenizer.empty(),
                       "data=tokens does not know how many tokens there are; say data.vocabulary=N, or "
                       "data.tokenizer=FILE (or bytes), which `sample` needs too");
-    const Tokenizer tokenizer = o.tokenizer == "bytes" ? bytes_tokenizer() : load_tokenizer(o.tokenizer);
-    return std::int64_t(tokenizer.vocabulary_size());
+    return std::int64_t(tokenizer_by_name(o.tokenizer).vocabulary_size());
 }
 
 std::shared_ptr<const Dataset> open_tokens(const TokensOptions& o, Split split, std::uint64_t) {
@@ -37,13 +34,14 @@ std::shared_ptr<const Dataset> open_tokens(const TokensOptions& o, Split split, 
     const auto file = std::make_shared<const TokenFile>(where, format);
     const std::int64_t count = std::int64_t(file->size());
     TokenWindows::Source source{.name = where, .end = count, .length = o.length, .vocabulary = vocabulary_of(o)};
-    if (o.test_path.empty()) {
-        const std::int64_t test = std::int64_t(std::ceil(o.test_share * double(count)));
-        (split == Split::train ? source.end : source.begin) = count - test;
-    }
+    if (o.test_path.empty()) source.take_share(split, count, o.test_share);
     return std::make_shared<TokenWindows>(source, [file](std::int64_t begin, std::int64_t n, std::int64_t* out) {
         file->read(std::uint64_t(begin), std::size_t(n), out);
     });
+}
+
+DataInfo describe(const TokensOptions& o) {
+    return {{o.length}, vocabulary_of(o)};
 }
 
 using T = TokensOptions;
@@ -58,7 +56,8 @@ const RegisterData<T> kTokens{
      key("tokenizer", &T::tokenizer, any(), "What made them: a tokenizer.json, the folder that holds it, or bytes."),
      key("vocabulary", &T::vocabulary, at_least(0), "How many tokens there are; 0 for the tokenizer's."),
      key("length", &T::length, within(1, 1 << 24), "Tokens in a sample."),
-     key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")}};
+     key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")},
+    describe};
 
 }  // namespace
 

@@ -5,8 +5,6 @@
 #include <cmath>
 
 #include "invar/core/error.h"
-#include "invar/kernels/kernels.h"
-#include "invar/models/key_value_cache.h"
 #include "invar/models/registry.h"
 #include "invar/nn/layers.h"
 #include "invar/ops/ops.h"
@@ -17,19 +15,13 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-void draw(Parameter& parameter, double deviation) {
-    const PurposeScope purpose(Purpose::weights);
-    parameter.value = ops::normal(parameter.value.shape(), 0, deviation).set_requires_grad();
-}
-
-// A linear layer as GPT-2's files have it: the weight lies [in, out] there.
-class Conv1d : public Linear {
+// A linear layer as GPT-2's files have it, where it is called Conv1D: the weight lies [in, out] there.
+class TransposedLinear : public Linear {
   public:
-    Conv1d(std::int64_t in, std::int64_t out, double deviation, Activation activation = Activation::none)
+    TransposedLinear(std::int64_t in, std::int64_t out, double deviation, Activation activation = Activation::none)
         : Linear(in, out, true, {}, activation) {
-        draw(weight, deviation);
+        draw_normal(*this, deviation);
         weight.layout = {{out, in}, {1, 0}, {in, out}};
-        kernels_for(bias->value.device()).fill(bias->value.view(), 0);
     }
 };
 
@@ -38,34 +30,33 @@ class Attention : public Module {
     Attention(const GptOptions& o, double projected)
         : heads_(o.heads),
           dropout_(o.dropout),
-          c_attn_(add<Conv1d>("c_attn", o.width, 3 * o.width, kDeviation)),
-          c_proj_(add<Conv1d>("c_proj", o.width, o.width, projected)) {}
+          c_attn_(add<TransposedLinear>("c_attn", o.width, 3 * o.width, kDeviation)),
+          c_proj_(add<TransposedLinear>("c_proj", o.width, o.width, projected)) {}
 
     Tensor forward(const Tensor& x) override {
         const double dropout = training() ? dropout_ : 0.0;
         const Tensor qkv = c_attn_(x);
-        const Tensor y = cache_.on ? cache_.attend(qkv, heads_)
-                                   : ops::self_attention(qkv, heads_, heads_, {.causal = true, .dropout = dropout});
+        const Tensor y = cache.on ? cache.attend(qkv, heads_, heads_)
+                                  : ops::self_attention(qkv, heads_, heads_, {.causal = true, .dropout = dropout});
         return c_proj_(y);
     }
-    void set_caching(bool on) { cache_ = {.on = on}; }
+    KeyValueCache cache;
 
   private:
-    KeyValueCache cache_;
     std::int64_t heads_;
     double dropout_;
-    Conv1d &c_attn_, &c_proj_;
+    TransposedLinear &c_attn_, &c_proj_;
 };
 
 class Mlp : public Module {
   public:
     Mlp(const GptOptions& o, double projected)
-        : c_fc_(add<Conv1d>("c_fc", o.width, 4 * o.width, kDeviation, Activation::gelu_tanh)),
-          c_proj_(add<Conv1d>("c_proj", 4 * o.width, o.width, projected)) {}
+        : c_fc_(add<TransposedLinear>("c_fc", o.width, 4 * o.width, kDeviation, Activation::gelu_tanh)),
+          c_proj_(add<TransposedLinear>("c_proj", 4 * o.width, o.width, projected)) {}
     Tensor forward(const Tensor& x) override { return c_proj_(c_fc_(x)); }
 
   private:
-    Conv1d &c_fc_, &c_proj_;
+    TransposedLinear &c_fc_, &c_proj_;
 };
 
 // The residual stream and what the last layer adds to it go from block to block apart, so that each sum is made with
@@ -84,7 +75,7 @@ class Block : public Module {
         read = ln_2_(read[0], ops::dropout(attn_(read[1]), dropout_, training()));
         return {read[0], ops::dropout(mlp_(read[1]), dropout_, training())};
     }
-    void set_caching(bool on) { attn_.set_caching(on); }
+    KeyValueCache& cache() { return attn_.cache; }
 
   private:
     double dropout_;
@@ -101,8 +92,8 @@ class Gpt : public LanguageModel {
           wte_(add<Embedding>("wte", o.vocabulary, o.width)),
           wpe_(add<Embedding>("wpe", o.length, o.width)),
           h_(add<ModuleList>("h")) {
-        draw(wte_.weight, kDeviation);
-        draw(wpe_.weight, kDeviation);
+        draw_normal(wte_.weight, kDeviation);
+        draw_normal(wpe_.weight, kDeviation);
         // What many blocks add to the residual stream grows with the root of their number; it starts smaller by that.
         const double projected = kDeviation / std::sqrt(2.0 * double(o.layers));
         for (std::int64_t i = 0; i < o.layers; ++i)
@@ -111,27 +102,22 @@ class Gpt : public LanguageModel {
     }
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Gpt>(options_); }
     std::vector<Module*> checkpoint_blocks() override { return {blocks_.begin(), blocks_.end()}; }
-    void set_caching(bool on) override {
-        for (Block* block : blocks_) block->set_caching(on);
-        caching_ = on, past_ = 0;
-    }
-    bool can_cache() const override { return true; }
     std::int64_t context() const override { return options_.length; }
 
   protected:
     Tensor hidden(const Tensor& tokens) override {
-        const std::int64_t first = past_, end = first + tokens.size(-1);
-        check<UsageError>(tokens.rank() == 2 && end <= options_.length,
-                          "model gpt has places for {} tokens; tokens are {} behind {} others (model.length)",
-                          options_.length, tokens.str(), first);
-        if (caching_) past_ = end;
-        Tensor x = wte_(tokens) + wpe_.weight.value[Slice{first, end}];
+        Tensor x = wte_(tokens) + wpe_.weight.value[places(tokens)];
         x = ops::dropout(x, options_.dropout, training());
         Tensors stream{x};
         for (Block* block : blocks_) stream = (*block)(stream);
         return (*ln_f_)(stream)[1];
     }
     Tensor head() const override { return wte_.weight.value; }
+    std::vector<KeyValueCache*> caches() override {
+        std::vector<KeyValueCache*> all;
+        for (Block* block : blocks_) all.push_back(&block->cache());
+        return all;
+    }
 
   private:
     GptOptions options_;
@@ -139,21 +125,10 @@ class Gpt : public LanguageModel {
     ModuleList& h_;
     LayerNorm* ln_f_ = nullptr;
     std::vector<Block*> blocks_;
-    bool caching_ = false;
-    std::int64_t past_ = 0;  // tokens of the calls before, while caching
 };
 
 std::unique_ptr<Module> make_for_data(GptOptions options, const DataInfo& data) {
-    check<UsageError>(data.input.rank() == 1,
-                      "model gpt reads tokens in a row, and a sample of the data is {}; use data=text",
-                      data.input.str());
-    if (options.vocabulary == 0) options.vocabulary = data.outputs;
-    if (options.length == 0) options.length = data.input[0];
-    check<UsageError>(options.vocabulary >= data.outputs, "model.vocabulary = {}: the data have {} tokens",
-                      options.vocabulary, data.outputs);
-    check<UsageError>(options.length >= data.input[0],
-                      "model.length = {}: samples of the data have {} tokens (data.length)", options.length,
-                      data.input[0]);
+    fit_to_tokens("gpt", options.vocabulary, options.length, data);
     return make_gpt(options);
 }
 
@@ -174,10 +149,7 @@ const RegisterModel<O> kGpt{
 std::unique_ptr<LanguageModel> make_gpt(const GptOptions& options) {
     check<UsageError>(options.width % options.heads == 0, "model.width = {}: is no multiple of model.heads = {}",
                       options.width, options.heads);
-    check<UsageError>(
-        options.vocabulary > 0 && options.length > 0,
-        "model gpt needs a vocabulary and a length; they come from the data, or from model.vocabulary and "
-        "model.length");
+    check_sizes("gpt", options.vocabulary, options.length);
     return std::make_unique<Gpt>(options);
 }
 

@@ -6,11 +6,13 @@
 
 namespace invar {
 
-Tensor KeyValueCache::attend(const Tensor& qkv, std::int64_t heads) {
-    const std::int64_t batch = qkv.size(0), length = qkv.size(1), width = qkv.size(2) / 3 / heads;
-    const Tensor parts = ops::permute(ops::reshape(qkv, {batch, length, 3, heads, width}), {2, 0, 3, 1, 4});
-    const Tensor k = parts[1], v = parts[2];
-    const std::int64_t before = keys ? keys.size(2) : 0;
+Tensor KeyValueCache::attend(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads) {
+    const std::int64_t batch = qkv.size(0), length = qkv.size(1), all = heads + 2 * kv_heads;
+    const std::int64_t width = qkv.size(2) / all, before = tokens();
+    const Tensor rows = ops::permute(ops::reshape(qkv, {batch, length, all, width}), {0, 2, 1, 3});
+    const Slice every{};
+    const Tensor q = rows[{every, Slice{0, heads}}], k = rows[{every, Slice{heads, heads + kv_heads}}],
+                 v = rows[{every, Slice{heads + kv_heads, all}}];
     keys = keys ? ops::cat({keys, k}, 2) : ops::contiguous(k);
     values = values ? ops::cat({values, v}, 2) : ops::contiguous(v);
     ops::AttentionOptions options;
@@ -23,7 +25,7 @@ Tensor KeyValueCache::attend(const Tensor& qkv, std::int64_t heads) {
                 hidden[std::size_t(i * (before + length) + before + j)] = -std::numeric_limits<float>::infinity();
         options.bias = ops::to(Tensor::from(hidden, {length, before + length}), qkv.device());
     }
-    const Tensor y = ops::attention(parts[0], keys, values, options);
+    const Tensor y = ops::attention(q, keys, values, options);
     return ops::reshape(ops::permute(y, {0, 2, 1, 3}), {batch, length, heads * width});
 }
 

@@ -7,11 +7,12 @@ namespace invar {
 
 struct KeyValueCache {
     bool on = false;
-    Tensor keys{}, values{};  // [batch, heads, tokens so far, width]
+    Tensor keys{}, values{};  // [batch, kv_heads, tokens so far, width]
 
-    // Causal attention of new tokens, [batch, length, 3 * heads * width] with queries, keys and values side by side,
-    // over those before and themselves; returns [batch, length, heads * width].
-    Tensor attend(const Tensor& qkv, std::int64_t heads);
+    std::int64_t tokens() const { return keys ? keys.size(2) : 0; }
+    // Causal attention of new tokens, [batch, length, (heads + 2 kv_heads) * width] with queries, keys and values side
+    // by side, over those before and themselves; returns [batch, length, heads * width].
+    Tensor attend(const Tensor& qkv, std::int64_t heads, std::int64_t kv_heads);
 };
 
 }  // namespace invar

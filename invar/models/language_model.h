@@ -2,7 +2,10 @@
 // that follow, it gives the mean loss, without all logits ever being in memory.
 #pragma once
 
-#include "invar/nn/module.h"
+#include "invar/data/dataset.h"
+#include "invar/models/key_value_cache.h"
+#include "invar/nn/layers.h"
+#include "invar/ops/index.h"
 
 namespace invar {
 
@@ -14,16 +17,29 @@ class LanguageModel : public Module {
     Tensors forward(const Tensors& inputs) override;
 
     // While it is on, a call takes the tokens that follow those of the calls before, and attention keeps what it needs
-    // of them. Turning it on, or off, forgets them. In evaluation only.
-    virtual void set_caching(bool on);
-    virtual bool can_cache() const { return false; }
+    // of them. Turning it on, or off, forgets them. In evaluation only, and where the model has caches.
+    void set_caching(bool on);
+    bool can_cache() { return !caches().empty(); }
     // How many tokens it has places for.
     virtual std::int64_t context() const = 0;
 
   protected:
+    // Where the tokens stand behind those of the calls before. A UsageError where there is no place for them.
+    Slice places(const Tensor& tokens);
+    // Those of its attentions, all of which keep the same tokens.
+    virtual std::vector<KeyValueCache*> caches() { return {}; }
     // What the head reads, [batch, length, width]; and the head's weight, [vocabulary, width].
     virtual Tensor hidden(const Tensor& tokens) = 0;
     virtual Tensor head() const = 0;
 };
+
+// The sizes that the options of a model leave at 0, from the data; a UsageError where the data do not fit the model.
+void fit_to_tokens(const char* model, std::int64_t& vocabulary, std::int64_t& length, const DataInfo& data);
+// That both are there.
+void check_sizes(const char* model, std::int64_t vocabulary, std::int64_t length);
+
+// Fresh weights as language models begin with: a normal distribution about 0, and no bias.
+void draw_normal(Parameter& weight, double deviation);
+void draw_normal(Linear& layer, double deviation);
 
 }  // namespace invar

@@ -13,18 +13,10 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-void draw(Parameter& parameter) {
-    const PurposeScope purpose(Purpose::weights);
-    parameter.value = ops::normal(parameter.value.shape(), 0, kDeviation).set_requires_grad();
-}
-
 // A linear layer that keeps its weight for whoever multiplies several at once.
 class Projection : public Linear {
   public:
-    Projection(std::int64_t in, std::int64_t out, bool bias) : Linear(in, out, bias) {
-        draw(weight);
-        if (bias) ops::copy_(this->bias->value.detach(), Tensor::scalar(0));
-    }
+    Projection(std::int64_t in, std::int64_t out, bool bias) : Linear(in, out, bias) { draw_normal(*this, kDeviation); }
 };
 
 Tensor value_of(const Parameter* parameter) {
@@ -45,9 +37,12 @@ class SelfAttention : public Module {
         Tensors biases;
         if (options_.attention_bias) biases = {value_of(q_proj_.bias), value_of(k_proj_.bias), value_of(v_proj_.bias)};
         const Tensor qkv = ops::linears(x, {q_proj_.weight.value, k_proj_.weight.value, v_proj_.weight.value}, biases);
-        const Tensor turned = ops::rotary(qkv, options_.heads, options_.kv_heads, table_);
-        return o_proj_(ops::self_attention(turned, options_.heads, options_.kv_heads, {.causal = true}));
+        const std::int64_t heads = options_.heads, kv_heads = options_.kv_heads;
+        const Tensor turned = ops::rotary(qkv, heads, kv_heads, table_, {.offset = cache.tokens()});
+        return o_proj_(cache.on ? cache.attend(turned, heads, kv_heads)
+                                : ops::self_attention(turned, heads, kv_heads, {.causal = true}));
     }
+    KeyValueCache cache;
 
   private:
     const LlamaOptions& options_;
@@ -84,6 +79,7 @@ class DecoderLayer : public Module {
         read = post_attention_layernorm_(read[0], self_attn_(read[1]));
         return {read[0], mlp_(read[1])};
     }
+    KeyValueCache& cache() { return self_attn_.cache; }
 
   private:
     RmsNorm& input_layernorm_;
@@ -100,26 +96,25 @@ class Decoder : public Module {
           embed_tokens_(add<Embedding>("embed_tokens", o.vocabulary, o.width)),
           layers_(add<ModuleList>("layers")),
           table_(ops::rotary_table(o.length, ops::rotary_speeds(o.head_width, o.rotary))) {
-        draw(embed_tokens_.weight);
-        for (std::int64_t i = 0; i < o.layers; ++i) layers_.append(std::make_unique<DecoderLayer>(options_, table_));
+        draw_normal(embed_tokens_.weight, kDeviation);
+        for (std::int64_t i = 0; i < o.layers; ++i)
+            blocks_.push_back(&layers_.append(std::make_unique<DecoderLayer>(options_, table_)));
         norm_ = &add<RmsNorm>("norm", o.width, o.eps);
     }
     Tensor forward(const Tensor& tokens) override {
-        check<UsageError>(tokens.rank() == 2 && tokens.size(1) <= options_.length,
-                          "model llama has places for {} tokens; tokens are {} (model.length)", options_.length,
-                          tokens.str());
         if (table_.device() != tokens.device()) table_ = ops::to(table_, tokens.device());
         Tensors stream{embed_tokens_(tokens)};
-        for (Module* layer : layers_) stream = (*layer)(stream);
+        for (DecoderLayer* block : blocks_) stream = (*block)(stream);
         return (*norm_)(stream)[1];
     }
     Tensor embedding() const { return embed_tokens_.weight.value; }
-    std::vector<Module*> blocks() { return layers_.checkpoint_blocks(); }
+    const std::vector<DecoderLayer*>& blocks() const { return blocks_; }
 
   private:
     LlamaOptions options_;
     Embedding& embed_tokens_;
     ModuleList& layers_;
+    std::vector<DecoderLayer*> blocks_;
     Tensor table_;
     RmsNorm* norm_ = nullptr;
 };
@@ -130,12 +125,20 @@ class Llama : public LanguageModel {
         if (!o.tied) lm_head_ = &add<Projection>("lm_head", o.width, o.vocabulary, false);
     }
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Llama>(options_); }
-    std::vector<Module*> checkpoint_blocks() override { return model_.blocks(); }
+    std::vector<Module*> checkpoint_blocks() override { return {model_.blocks().begin(), model_.blocks().end()}; }
     std::int64_t context() const override { return options_.length; }
 
   protected:
-    Tensor hidden(const Tensor& tokens) override { return model_(tokens); }
+    Tensor hidden(const Tensor& tokens) override {
+        places(tokens);
+        return model_(tokens);
+    }
     Tensor head() const override { return lm_head_ != nullptr ? lm_head_->weight.value : model_.embedding(); }
+    std::vector<KeyValueCache*> caches() override {
+        std::vector<KeyValueCache*> all;
+        for (DecoderLayer* block : model_.blocks()) all.push_back(&block->cache());
+        return all;
+    }
 
   private:
     LlamaOptions options_;
@@ -144,16 +147,7 @@ class Llama : public LanguageModel {
 };
 
 std::unique_ptr<Module> make_for_data(LlamaOptions options, const DataInfo& data) {
-    check<UsageError>(data.input.rank() == 1,
-                      "model llama reads tokens in a row, and a sample of the data is {}; use data=text",
-                      data.input.str());
-    if (options.vocabulary == 0) options.vocabulary = data.outputs;
-    if (options.length == 0) options.length = data.input[0];
-    check<UsageError>(options.vocabulary >= data.outputs, "model.vocabulary = {}: the data have {} tokens",
-                      options.vocabulary, data.outputs);
-    check<UsageError>(options.length >= data.input[0],
-                      "model.length = {}: samples of the data have {} tokens (data.length)", options.length,
-                      data.input[0]);
+    fit_to_tokens("llama", options.vocabulary, options.length, data);
     return make_llama(options);
 }
 
@@ -193,10 +187,7 @@ std::unique_ptr<LanguageModel> make_llama(const LlamaOptions& given) {
                       o.kv_heads);
     check<UsageError>(o.head_width % 2 == 0, "a head is {} wide; rotary positions turn pairs (model.head_width)",
                       o.head_width);
-    check<UsageError>(
-        o.vocabulary > 0 && o.length > 0,
-        "model llama needs a vocabulary and a length; they come from the data, or from model.vocabulary and "
-        "model.length");
+    check_sizes("llama", o.vocabulary, o.length);
     return std::make_unique<Llama>(o);
 }
 

@@ -253,4 +253,8 @@ Tokenizer bytes_tokenizer(bool with_end_of_text) {
     return Tokenizer(std::move(parts));
 }
 
+Tokenizer tokenizer_by_name(const std::string& name) {
+    return name == "bytes" ? bytes_tokenizer() : load_tokenizer(name);
+}
+
 }  // namespace invar

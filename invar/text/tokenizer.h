@@ -66,6 +66,8 @@ Tokenizer parse_tokenizer(std::string_view json, std::string_view source);
 
 // A token a byte, its value being the id, and <|endoftext|> as 256.
 Tokenizer bytes_tokenizer(bool with_end_of_text = true);
+// As keys and options name one: `bytes`, or what load_tokenizer takes.
+Tokenizer tokenizer_by_name(const std::string& name);
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 

@@ -7,6 +7,7 @@
 
 #include "invar/core/cpu_use.h"
 #include "invar/core/error.h"
+#include "invar/data/chains.h"
 #include "invar/data/registry.h"
 #include "invar/data/synthetic.h"
 #include "invar/kernels/devices.h"
@@ -66,13 +67,18 @@ Config config_for(const BenchOptions& options, const std::string& precision) {
     config.trainer.limit_train_batches = BatchCount::all();
     config.trainer.limit_val_batches = BatchCount::all();
     config.data.num_workers = 0;
-    const std::optional<DataInfo> images = options.task ? std::nullopt : describe_data(config.data);
-    if (!images) return config;
-    auto& made_up = config.data.choose("synthetic").as<SyntheticOptions>();
-    made_up.height = images->input[0], made_up.width = images->input[1], made_up.channels = images->input[2];
-    made_up.classes = images->outputs;
-    made_up.size =
-        std::max({config.data.batch_size * config.trainer.accumulate_grad_batches, std::int64_t(10), images->outputs});
+    const std::optional<DataInfo> info = options.task ? std::nullopt : describe_data(config.data);
+    if (!info || (info->input.rank() != 1 && info->input.rank() != 3)) return config;
+    const std::int64_t samples = config.data.batch_size * config.trainer.accumulate_grad_batches;
+    if (info->input.rank() == 1) {
+        auto& tokens = config.data.choose("chains").as<ChainsOptions>();
+        tokens = {.size = samples, .length = info->input[0], .vocabulary = info->outputs};
+        return config;
+    }
+    auto& images = config.data.choose("synthetic").as<SyntheticOptions>();
+    images.height = info->input[0], images.width = info->input[1], images.channels = info->input[2];
+    images.classes = info->outputs;
+    images.size = std::max({samples, std::int64_t(10), info->outputs});
     return config;
 }
 

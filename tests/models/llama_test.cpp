@@ -6,6 +6,7 @@
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
+#include "invar/models/sample.h"
 #include "invar/ops/ops.h"
 #include "invar/optim/optimizer.h"
 #include "tests/core/expect_error.h"
@@ -153,6 +154,31 @@ TEST(Llama, HasThatLossIn16BitsToo) {
         const Autocast cast(dtype);
         EXPECT_NEAR((*model)(ids(7, 0), ids(5, 1))[0].item(), golden.loss, dtype == Dtype::f16 ? 1e-3 : 8e-3);
     }
+}
+
+TEST(Llama, SamplesTheSameTextWithAndWithoutTheCache) {
+    const std::unique_ptr<LanguageModel> model = make_llama(options_of(tied_with_biases()));
+    fill_by_formula(*model);
+    for (const double temperature : {0.0, 1.0}) {
+        SampleOptions options{.tokens = 30, .temperature = temperature, .seed = 2};  // past the places that it has
+        const std::vector<std::int64_t> prompt = {3, 1, 4}, with = sample(*model, prompt, {}, options);
+        options.cache = false;
+        EXPECT_EQ(sample(*model, prompt, {}, options), with);
+    }
+}
+
+TEST(Llama, TakesSeveralTokensBehindOthersFromTheCache) {
+    const std::unique_ptr<LanguageModel> model = make_llama(options_of(with_a_head()));
+    fill_by_formula(*model);
+    const NoGrad no_grad;
+    model->eval();
+    const Slice every{}, begin{0, 4}, rest{4, kLength};
+    const std::vector<double> expected = ops::contiguous((*model)(ids(7, 0))[{every, rest}]).to_vector<double>();
+    model->set_caching(true);
+    (*model)(ops::contiguous(ids(7, 0)[{every, begin}]));
+    const std::vector<double> got = (*model)(ops::contiguous(ids(7, 0)[{every, rest}])).to_vector<double>();
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6);
 }
 
 TEST(Llama, RefusesWhatDoesNotFit) {

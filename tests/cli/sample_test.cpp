@@ -1,0 +1,74 @@
+// `invar sample`: text from a run, at the terminal.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+class Sample : public CliTest {
+  protected:
+    // A run on a text of one sentence, over and over.
+    void train(const Words& more = {}) {
+        std::ofstream text(folder_ / "text.txt");
+        for (int i = 0; i < 400; ++i) text << "the cat sat on the mat. ";
+        text.close();
+        Words words = {"train",
+                       "gpt",
+                       "data=text",
+                       "data.path=text.txt",
+                       "data.length=32",
+                       "model.layers=1",
+                       "model.heads=2",
+                       "model.width=32",
+                       "data.batch_size=8",
+                       "trainer.max_epochs=8",
+                       "optimizer.lr=0.01",
+                       "exp_name=cats",
+                       "trainer.threads=1",
+                       "trainer.device=cpu"};
+        words.insert(words.end(), more.begin(), more.end());
+        const Result result = invar(words);
+        ASSERT_EQ(result.code, 0) << result.err;
+    }
+};
+
+TEST_F(Sample, GoesOnAsTheTextDidAndNeedsThatNoMore) {
+    train();
+    std::filesystem::remove(folder_ / "text.txt");
+    const Result result = invar({"sample", "runs/cats", "the cat", "--tokens", "16", "--temperature", "0"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, "the cat sat on the mat.\n");
+    const Result again = invar({"sample", "runs/cats", "the cat", "--tokens", "60", "--seed", "3", "--json"});
+    const Result slow =
+        invar({"sample", "runs/cats", "the cat", "--tokens", "60", "--seed", "3", "--json", "--no-cache"});
+    EXPECT_EQ(again.out, slow.out);
+    const auto json = nlohmann::json::parse(again.out);
+    EXPECT_EQ(json.at("prompt"), "the cat");
+    EXPECT_EQ(json.at("tokens"), 60);
+}
+
+// A model that has learned nothing draws bytes that are no UTF-8; what follows them is shown all the same.
+TEST_F(Sample, ShowsEveryByteEvenBehindOnesThatAreNoCharacters) {
+    train({"trainer.max_steps=1"});
+    Words words = {"sample", "runs/cats", "the", "--tokens", "200", "--seed", "5"};
+    const Result shown = invar(words);
+    ASSERT_EQ(shown.code, 0) << shown.err;
+    words.push_back("--json");
+    const std::size_t tokens = nlohmann::json::parse(invar(words).out).at("tokens");
+    EXPECT_GT(tokens, 20u);
+    EXPECT_GE(shown.out.size(), tokens + 3);  // a byte each, or more where one is no character
+}
+
+TEST_F(Sample, SaysWhatIsWrong) {
+    train({"trainer.max_steps=1"});
+    EXPECT_TRUE(has(invar({"sample", "runs/cats"}).error(), "say which run, and how the text begins"));
+    EXPECT_TRUE(has(invar({"sample", "nowhere", "the"}).error(), "nowhere: not the folder of a run"));
+    EXPECT_TRUE(has(invar({"sample", "runs/cats", ""}).out, ""));  // begins where documents do
+    EXPECT_TRUE(has(invar({"sample", "runs/cats", "a", "--top-p", "0"}).error(), "top_p in (0, 1]"));
+    invar(small({"exp_name=images"}));
+    EXPECT_TRUE(has(invar({"sample", "runs/images", "a"}).error(), "model mlp is no language model"));
+}
+
+}  // namespace
+}  // namespace invar::cli
