@@ -4,8 +4,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <string>
-#include <tuple>
 
 #include "invar/kernels/cuda/attention.h"
 #include "invar/kernels/cuda/cudnn_graph.h"
@@ -201,10 +199,8 @@ struct Shapes {
           rows(dense({key.q.size[0], key.q.size[1], key.q.size[2], 1})) {}
 };
 
-Builder::Ref scaled_scores(Builder& build, const Key& key, Builder::Ref q, Builder::Ref k_turned,
-                           const Shapes& shapes) {
+Builder::Ref scaled_scores(Builder& build, Builder::Ref q, Builder::Ref k_turned, const Shapes& shapes) {
     const Builder::Ref products = build.between(shapes.scores);
-    (void)key;
     build.multiply(q, k_turned, products);
     return build.binary(CUDNN_POINTWISE_MUL, products, build.constant(kScale), shapes.scores);
 }
@@ -217,7 +213,7 @@ std::unique_ptr<GraphPlan> forward_plan(const Key& key) {
     Builder build(type_of(key.dtype));
     const Shapes shapes(key);
     const auto q = build.operand(kQ, key.q), k = build.operand(kK, turned(key.k)), v = build.operand(kV, key.v);
-    auto scores = scaled_scores(build, key, q, k, shapes);
+    auto scores = scaled_scores(build, q, k, shapes);
     if (key.causal) scores = build.causal(scores, shapes.scores);
     const auto top = build.between(shapes.rows), sums = build.between(shapes.rows);
     build.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, top);
@@ -249,7 +245,7 @@ std::unique_ptr<GraphPlan> backward_plan(const Key& key) {
     build.pointwise(CUDNN_POINTWISE_MUL, {.x = summed, .y = row_sums, .second = std::int64_t(build.constant(kOne))});
 
     // The weights again, and the gradient of the values.
-    auto scores = scaled_scores(build, key, q, k, shapes);
+    auto scores = scaled_scores(build, q, k, shapes);
     scores = build.binary(CUDNN_POINTWISE_SUB, scores, stats, shapes.scores);
     if (key.causal) scores = build.causal(scores, shapes.scores);
     const auto weights = build.unary(CUDNN_POINTWISE_EXP, scores, shapes.scores);

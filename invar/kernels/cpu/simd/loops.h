@@ -55,6 +55,19 @@ std::vector<C> load_vector(const View& view) {
     if (loaded != values.data()) std::copy_n(loaded, values.size(), values.data());
     return values;
 }
+// The same, or n times one value where there is no tensor.
+template <class C>
+std::vector<C> load_or(const View& view, std::int64_t n, C otherwise) {
+    return view ? load_vector<C>(view) : std::vector<C>(std::size_t(n), otherwise);
+}
+
+// A dense tensor seen as rows along its last dimension.
+inline std::int64_t columns_of(const View& x) {
+    return x.size[x.rank - 1];
+}
+inline std::int64_t rows_of(const View& x) {
+    return columns_of(x) > 0 ? x.numel() / columns_of(x) : 0;
+}
 
 // --- along a row: lanes that the compiler keeps in vector registers, since it may not reorder a sum by itself ---
 

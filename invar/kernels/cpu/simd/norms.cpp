@@ -9,18 +9,6 @@
 namespace invar::INVAR_ISA {
 namespace {
 
-std::int64_t columns_of(const View& x) {
-    return x.size[x.rank - 1];
-}
-std::int64_t rows_of(const View& x) {
-    return columns_of(x) > 0 ? x.numel() / columns_of(x) : 0;
-}
-
-template <class C>
-std::vector<C> load_or(const View& view, std::int64_t n, C otherwise) {
-    return view ? load_vector<C>(view) : std::vector<C>(std::size_t(n), otherwise);
-}
-
 template <class C>
 const C* read(const View& x, std::int64_t at, std::int64_t n, C* buffer) {
     return load(byte_at(x.data, x.dtype, at), x.dtype, 1, n, buffer);
