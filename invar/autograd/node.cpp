@@ -23,6 +23,11 @@ std::string& module_path() {
     return path;
 }
 
+bool& light_flag() {
+    thread_local bool light = false;
+    return light;
+}
+
 std::uint64_t& hook_count() {
     thread_local std::uint64_t count = 0;
     return count;
@@ -115,6 +120,10 @@ Node::~Node() {
     }
 }
 
+Tensor Node::recompute() {
+    fail("{}: its result cannot be made anew", where());
+}
+
 std::string Node::where() const {
     return module_.empty() ? name() : fmt::format("{} in {}", name(), module_);
 }
@@ -186,15 +195,31 @@ Tensors Accumulator::backward(const Tensor& gradient) {
 SavedTensor::SavedTensor(const Tensor& tensor)
     : tensor_(tensor ? tensor.detach() : tensor), version_(tensor ? tensor.version() : 0) {}
 
+SavedTensor::SavedTensor(const Tensor& window, const Tensor& result, std::shared_ptr<Node> maker)
+    : version_(result.version()),
+      recipe_(std::make_shared<Recipe>(Recipe{std::move(maker), result.storage(), window.offset() - result.offset(),
+                                              window.shape(), window.strides()})) {}
+
 Tensor SavedTensor::unpack(const Node& node) const {
-    if (tensor_) {
-        check(tensor_.version() == version_,
+    const auto unchanged = [&](std::uint64_t version, const std::string& what) {
+        check(version == version_,
               "{}: a tensor that backward needs ({}) was changed in place after the forward pass (version {}, saved at "
-              "{}); "
-              "copy it before changing it",
-              node.where(), tensor_.str(), tensor_.version(), version_);
-    }
-    return tensor_;
+              "{}); copy it before changing it",
+              node.where(), what, version, version_);
+    };
+    if (tensor_) unchanged(tensor_.version(), tensor_.str());
+    if (!recipe_) return tensor_;
+    if (const std::shared_ptr<Storage> storage = recipe_->storage.lock())
+        unchanged(storage->version(), "the result of " + recipe_->maker->where());
+    return recipe_->maker->recompute().as_strided(recipe_->offset, recipe_->shape, recipe_->strides);
+}
+
+LightRecompute::LightRecompute(bool on) : previous_(std::exchange(light_flag(), on)) {}
+LightRecompute::~LightRecompute() {
+    light_flag() = previous_;
+}
+bool LightRecompute::on() {
+    return light_flag();
 }
 
 void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {

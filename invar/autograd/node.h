@@ -28,6 +28,9 @@ class Node {
     virtual Tensors backward(const Tensor& gradient) = 0;
     // Lets go of everything saved for backward.
     virtual void release() = 0;
+    // Whether the result can be made anew at little cost from what the node has saved, to the bit; and that, dense.
+    virtual bool can_recompute() const { return false; }
+    virtual Tensor recompute();
 
     std::uint64_t sequence() const { return sequence_; }
     const std::string& module() const { return module_; }
@@ -74,11 +77,34 @@ class SavedTensor {
   public:
     SavedTensor() = default;
     explicit SavedTensor(const Tensor& tensor);
+    // A window onto the dense result of a node that can make it anew: the node is kept and the memory is not.
+    SavedTensor(const Tensor& window, const Tensor& result, std::shared_ptr<Node> maker);
     Tensor unpack(const Node& node) const;
 
   private:
+    struct Recipe {
+        std::shared_ptr<Node> maker;
+        std::weak_ptr<Storage> storage;
+        std::int64_t offset;
+        Shape shape, strides;
+    };
     Tensor tensor_;
     std::uint64_t version_ = 0;
+    std::shared_ptr<const Recipe> recipe_;
+};
+
+// While one says so on this thread, ops save results that are cheap to make anew (norms, activations, casts) as how
+// they were made. Backward makes them again, to the bit, each when it is needed.
+class LightRecompute {
+  public:
+    explicit LightRecompute(bool on);
+    ~LightRecompute();
+    LightRecompute(const LightRecompute&) = delete;
+    LightRecompute& operator=(const LightRecompute&) = delete;
+    static bool on();
+
+  private:
+    bool previous_;
 };
 
 // Runs backward from a scalar (or with an explicit gradient). Saved tensors are freed as it goes, unless kept.

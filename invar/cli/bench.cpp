@@ -19,15 +19,19 @@ namespace invar {
 namespace {
 
 struct BenchArguments : ConfigArguments {
-    std::vector<std::string> precisions = BenchOptions{}.precisions;
+    std::vector<std::string> precisions = BenchOptions{}.precisions, recompute;
     int steps = BenchOptions{}.steps, warmup = BenchOptions{}.warmup;
     bool json = false;
 };
 
 std::string json_of(const BenchResult& r) {
     JsonLine line;
-    line.add("precision", r.precision).add("ms_per_step", r.ms_per_step).add("samples_per_s", r.samples_per_s);
+    line.add("precision", r.precision)
+        .add("recompute", r.recompute)
+        .add("ms_per_step", r.ms_per_step)
+        .add("samples_per_s", r.samples_per_s);
     line.add("ratio", r.ratio).add("fastest_ms", r.fastest_ms).add("samples_per_step", r.samples_per_step);
+    if (!r.rate.of_samples()) line.add(r.rate.name(), r.rate.per_second);
     if (r.graph_parts > 0) line.add("graph_parts", r.graph_parts);
     line.add("flops_per_step", r.flops_per_step).add("flops_per_s", r.flops_per_s);
     line.add("product_flops_per_s", r.product_flops_per_s).add("product_share", r.flops_per_s / r.product_flops_per_s);
@@ -45,8 +49,12 @@ std::string disturbance(const std::vector<BenchResult>& results) {
 std::string table_of(const std::vector<BenchResult>& results) {
     bool large = false;
     for (const BenchResult& r : results) large = large || r.product_flops_per_s >= 1e12;
-    std::vector<std::string> header = {"precision", "ms/step", "samples/s", "vs FP32", large ? "TFLOP/s" : "GFLOP/s",
-                                       "of product"};
+    bool levels = false;
+    for (const BenchResult& r : results) levels = levels || r.recompute != results.front().recompute;
+    std::vector<std::string> header = {
+        "precision", "ms/step", results.front().rate.unit + "/s", "vs FP32", large ? "TFLOP/s" : "GFLOP/s",
+        "of product"};
+    if (levels) header.insert(header.begin() + 1, "recompute");
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
     header.push_back("total");
     const bool card = results.front().memory_used > 0;
@@ -57,25 +65,27 @@ std::string table_of(const std::vector<BenchResult>& results) {
         std::vector<std::string> cells = {
             r.precision,
             fmt::format("{:.{}f}", r.ms_per_step, r.ms_per_step < 1 ? 4 : 2),
-            human_rate(r.samples_per_s),
+            human_rate(r.rate.per_second),
             disturbed     ? "disturbed"
             : r.ratio > 0 ? fmt::format("{:.2f}x", r.ratio)
                           : "-",
             fmt::format("{:.1f}", r.flops_per_s * (large ? 1e-12 : 1e-9)),
             disturbed ? "-" : fmt::format("{:.1f}%", 100 * r.flops_per_s / r.product_flops_per_s)};
+        if (levels) cells.insert(cells.begin() + 1, r.recompute);
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(double(r.memory.peak_total)));
         if (card) cells.push_back(human_bytes(double(r.memory_used)));
         table.row(cells);
     }
     return table.fitted("  ", {"data", "workspace", "masters", "gradients", "weights", "optimizer", "of product",
-                               large ? "TFLOP/s" : "GFLOP/s", "activations", "samples/s"});
+                               large ? "TFLOP/s" : "GFLOP/s", "activations", results.front().rate.unit + "/s"});
 }
 
 int bench(const BenchArguments& arguments) {
     BenchOptions options;
     options.base = arguments.load();
     options.precisions = arguments.precisions;
+    options.recompute = arguments.recompute;
     options.steps = arguments.steps;
     options.warmup = arguments.warmup;
     LiveLine line;
@@ -112,12 +122,16 @@ void add_bench(CLI::App& app, int& exit_code) {
     command->add_option("--precisions", a.precisions, "What to measure; ratios are to 32-true")
         ->option_text("NAME,...")
         ->delimiter(',');
+    command->add_option("--recompute", a.recompute, "Levels of trainer.recompute to measure for each precision")
+        ->option_text("LEVEL,...")
+        ->delimiter(',');
     command->add_option("--steps", a.steps, "Timed steps of each precision")->option_text("N");
     command->add_option("--warmup", a.warmup, "Steps of each before that, not timed")->option_text("N");
     command->add_flag("--json", a.json, "One JSON object a line and precision");
     command->footer(
         example({"invar bench", "invar bench model=mlp model.hidden=[2048,2048] data.batch_size=512 --steps 50",
-                 "invar bench fashion_mnist --precisions 32-true,bf16-mixed --json"}));
+                 "invar bench fashion_mnist --precisions 32-true,bf16-mixed --json",
+                 "invar bench gpt data=chains --precisions bf16-mixed --recompute none,light,block"}));
     command->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
 }
 

@@ -123,6 +123,11 @@ std::string human_rate(double per_second) {
     return fmt::format("{:.1f}M", per_second / 1e6);
 }
 
+std::string rate_text(const Rate& rate) {
+    const std::string text = fmt::format("{} {}/s", human_rate(rate.per_second), rate.unit);
+    return rate.mfu > 0 ? fmt::format("{}, MFU {:.1f}%", text, 100 * rate.mfu) : text;
+}
+
 void Table::row(std::vector<std::string> cells) {
     for (std::string& cell : cells)
         for (std::size_t at = 0; (at = cell.find('\n', at)) != cell.npos;) cell.replace(at, 1, "\\n");

@@ -11,6 +11,7 @@ namespace invar {
 
 void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress& progress) {
     scaled_ = setup.scaler->enabled();
+    unit_ = setup.task->speed_unit();
     samples_per_step_ = setup.train_data->options().batch_size * setup.accumulate;
     steps_per_epoch_ = setup.steps_per_epoch;
     first_epoch_at_ = setup.first_epoch_at;
@@ -48,7 +49,9 @@ void ProgressLine::draw(std::int64_t step, std::int64_t total) {
     parts.push_back(std::move(head));
     parts.push_back("ETA " + (ticks_ > 0 ? clock_time(step_seconds_ * double(total - step)) : std::string("-:--")));
     if (last_) parts.push_back(fmt::format("loss {}", loss_text(last_->loss)));
-    if (ticks_ > 1) parts.push_back(human_rate(double(samples_per_step_) / step_seconds_) + " samples/s");
+    if (ticks_ > 1)
+        parts.push_back(rate_text(
+            {unit_.name, unit_.per_sample * double(samples_per_step_) / step_seconds_, last_ ? last_->rate.mfu : 0.0}));
     if (last_) {
         if (scaled_) parts.push_back(fmt::format("scale {:g}", last_->scale));
         parts.push_back(fmt::format("grad norm {:.3g}", last_->grad_norm));
@@ -73,7 +76,7 @@ void ProgressLine::step_logged(const StepMetrics& m) {
                                    m.epoch + 1, loss_text(m.loss), m.lr, m.grad_norm);
     if (scaled_) line += fmt::format("  scale {:g}", m.scale);
     if (m.skipped > 0) line += fmt::format("  skipped {}", m.skipped);
-    lasting(line + fmt::format("  {} samples/s", human_rate(m.samples_per_s)));
+    lasting(line + "  " + rate_text(m.rate));
 }
 
 void ProgressLine::validated(const ValidationMetrics& m) {

@@ -34,6 +34,7 @@ class ProgressLine : public Observer {
     bool quiet_;
     LiveLine line_;
     bool scaled_ = false;
+    SpeedUnit unit_;
     std::int64_t samples_per_step_ = 0;
     std::int64_t steps_per_epoch_ = 0, first_epoch_at_ = 0;
     std::optional<StepMetrics> last_;

@@ -28,7 +28,7 @@ struct TrainArguments : ConfigArguments {
 };
 
 Config resolve(TrainArguments& arguments) {
-    if (arguments.grad_ckpt) arguments.flags.push_back("trainer.grad_ckpt=true");
+    if (arguments.grad_ckpt) arguments.flags.push_back("trainer.recompute=block");
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
     check<UsageError>(arguments.checkpoint.empty() || !arguments.resume.empty(),
                       "--checkpoint says where --resume goes on; give the folder of the run too, as in: {} train "
@@ -110,7 +110,7 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     if (trained) {
         const std::string left_out =
             summary.unrated_steps > 0 ? fmt::format(", without the first {} steps", summary.unrated_steps) : "";
-        table.row({"speed", human_rate(summary.samples_per_s) + " samples/s" + left_out});
+        table.row({"speed", rate_text(summary.rate) + left_out});
     }
     if (const std::string why = disturbance_of(summary.waited_share, "this run"); trained && !why.empty())
         table.row({"disturbed", why});

@@ -81,6 +81,8 @@ JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
     number("train_loss", arm.train_loss);
     number("train_seconds", arm.train_seconds);
     number("samples_per_s", arm.samples_per_s);
+    number("tokens_per_s", arm.tokens_per_s);
+    number("mfu", arm.mfu);
     number("max_grad_norm", arm.max_grad_norm);
     number("steps", arm.steps);
     number("skipped_steps", arm.skipped);

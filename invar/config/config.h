@@ -36,7 +36,7 @@ struct TrainerConfig {
     BatchCount val_check_interval{};
     std::int64_t checkpoint_every_n_steps = 0;
     std::int64_t keep_checkpoints = 3;
-    bool grad_ckpt = false;
+    std::string recompute = "none";
     std::vector<std::string> freeze{};  // patterns of parameters or modules
     std::string on_instability = "skip";
     std::string device = "auto";

@@ -152,7 +152,10 @@ std::vector<Field> make_fields() {
          key("checkpoint_every_n_steps", &T::checkpoint_every_n_steps, at_least(0),
              "Steps between checkpoints; 0 makes one at the end of each epoch.", {"checkpoint.every_n_train_steps"}),
          key("keep_checkpoints", &T::keep_checkpoints, at_least(1), "Newest checkpoints to keep."),
-         key("grad_ckpt", &T::grad_ckpt, any(), "Recompute activations in backward instead of keeping them."),
+         key("recompute", &T::recompute, one_of({"none", "light", "block", "true", "false"}),
+             "What backward makes anew instead of keeping it. light: norms, activations and casts, for a few percent "
+             "of time; block: all of each block of the model. true is block, and false is none.",
+             {"trainer.grad_ckpt"}),
          key("freeze", &T::freeze, any(),
              "Parameters that are not trained, by patterns of their names or of modules around them, such as [conv*]."),
          key("on_instability", &T::on_instability, one_of({"stop", "skip", "recover"}),

@@ -154,7 +154,7 @@ DiagnoseOptions diagnose_options(Config& config, const std::string& as) {
     config.trainer.precision = kFullPrecision.name();
     config.trainer.amp_level = "auto";
     config.trainer.precision_schedule.clear();  // one that begins at step 0 would be the precision
-    config.trainer.grad_ckpt = false;           // the same numbers, and every op runs once
+    config.trainer.recompute = "none";           // the same numbers, and every op runs once
     return options;
 }
 

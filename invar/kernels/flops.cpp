@@ -13,6 +13,13 @@ FlopCount::~FlopCount() {
     innermost = outer_;
 }
 
+UncountedFlops::UncountedFlops() : outer_(innermost) {
+    innermost = nullptr;
+}
+UncountedFlops::~UncountedFlops() {
+    innermost = outer_;
+}
+
 void count_flops(double flops) {
     for (FlopCount* scope = innermost; scope != nullptr; scope = scope->outer_) scope->count_ += flops;
 }

@@ -22,6 +22,18 @@ class FlopCount {
     FlopCount* outer_;
 };
 
+// Nothing counts until the end of a scope: what is computed a second time is no work that was asked for.
+class UncountedFlops {
+  public:
+    UncountedFlops();
+    ~UncountedFlops();
+    UncountedFlops(const UncountedFlops&) = delete;
+    UncountedFlops& operator=(const UncountedFlops&) = delete;
+
+  private:
+    FlopCount* outer_;
+};
+
 void count_flops(double flops);
 
 // out [batch, m, n] as the product of a [batch, m, k] and anything.

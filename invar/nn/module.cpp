@@ -120,8 +120,10 @@ Tensor Module::operator()(const Tensor& x) {
     const ModuleScope scope(name_from_caller());
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
-    if (checkpointed_ && training_ && GradMode::recording())
+    const bool again = training_ && GradMode::recording();
+    if (again && recompute_ == Recompute::block)
         return ops::checkpoint([this](const Tensor& in) { return forward(in); }, x);
+    const LightRecompute light(LightRecompute::on() || (again && recompute_ == Recompute::light));
     Tensor result = forward(x);
     if (const ModuleWatch::See* const see = watching(); see != nullptr && !parameters_.empty())
         (*see)(ModuleScope::path(), result);
@@ -133,8 +135,10 @@ Tensors Module::operator()(const Tensors& inputs) {
     const ModuleScope scope(name_from_caller());
     std::optional<Autocast> cast;
     if (precision_) cast.emplace(*precision_);
-    if (checkpointed_ && training_ && GradMode::recording())
+    const bool again = training_ && GradMode::recording();
+    if (again && recompute_ == Recompute::block)
         return ops::checkpoint([this](const Tensors& in) { return forward(in); }, inputs);
+    const LightRecompute light(LightRecompute::on() || (again && recompute_ == Recompute::light));
     Tensors results = forward(inputs);
     if (const ModuleWatch::See* const see = watching(); see != nullptr && !parameters_.empty())
         for (const Tensor& result : results) (*see)(ModuleScope::path(), result);
@@ -239,7 +243,7 @@ std::unique_ptr<Module> Module::clone() {
                 from.parameters_.size() == to.parameters_.size() && from.buffers_.size() == to.buffers_.size();
         if (!alike) break;
         to.training_ = from.training_;
-        to.checkpointed_ = from.checkpointed_;
+        to.recompute_ = from.recompute_;
         to.precision_ = from.precision_;
         for (std::size_t p = 0; p < from.parameters_.size(); ++p) {
             const Parameter& parameter = *from.parameters_[p].second;

@@ -1,5 +1,5 @@
 // Module: a tree of layers with named parameters, buffers and children. Calling one enters its name (for diagnosis),
-// its own precision where it has one, and activation checkpointing where it is asked for.
+// its own precision where it has one, and recomputation of activations where it is asked for.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,10 @@
 namespace invar {
 
 using StateDict = std::map<std::string, Tensor>;
+
+// none keeps what backward needs; light makes norms, activations and casts anew, which costs a few percent of time;
+// block keeps a module's inputs alone and runs it a second time.
+enum class Recompute { none, light, block };
 
 class Module {
   public:
@@ -69,9 +73,9 @@ class Module {
     // The precision this module and everything below it runs in, whatever surrounds it.
     void set_precision(std::optional<Precision> precision) { precision_ = precision; }
     const std::optional<Precision>& precision() const { return precision_; }
-    // Recomputes this module's activations in backward instead of keeping them.
-    void set_checkpointed(bool on) { checkpointed_ = on; }
-    // Children that checkpointing may wrap one by one; a model with blocks overrides this.
+    // What of this module's activations is made anew in backward instead of being kept. The gradients are the same.
+    void set_recompute(Recompute level) { recompute_ = level; }
+    // Children that Recompute::block may wrap one by one; a model with blocks overrides this.
     virtual std::vector<Module*> checkpoint_blocks();
 
   protected:
@@ -99,7 +103,7 @@ class Module {
     std::string name_;
     const Module* parent_ = nullptr;
     bool training_ = true;
-    bool checkpointed_ = false;
+    Recompute recompute_ = Recompute::none;
     std::optional<Precision> precision_;
     std::function<std::unique_ptr<Module>()> maker_;
     std::vector<Child> children_;

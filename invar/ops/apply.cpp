@@ -18,12 +18,43 @@ std::vector<OpEntry>& entries() {
     return all;
 }
 
+std::int64_t& applied_count() {
+    thread_local std::int64_t count = 0;
+    return count;
+}
+
 // A leaf that keeps a low-precision copy of itself is not cast: the copy is used, and its gradient goes to the leaf.
 bool has_current_shadow(const Tensor& input, Dtype target) {
     return input.is_leaf() && input.shadow() && input.shadow().dtype() == target;
 }
 
 }  // namespace
+
+std::shared_ptr<Node> Context::maker_of(std::size_t i) const {
+    if (!LightRecompute::on() || inputs_ == nullptr || i >= node_->inputs().size()) return nullptr;
+    const Tensor& input = (*inputs_)[i];
+    const std::shared_ptr<Node>& maker = node_->inputs()[i];
+    return input && maker && input.is_contiguous() && maker->can_recompute() ? maker : nullptr;
+}
+
+bool Context::saves_for_nothing(std::size_t i) const {
+    return node_ != nullptr && LightRecompute::on() &&
+           (maker_of(i) != nullptr || dynamic_cast<const Accumulator*>(node_->inputs()[i].get()) != nullptr);
+}
+
+// What is saved may be another view of an input.
+void Context::save(const Tensor& tensor) {
+    if (node_ == nullptr) return;
+    for (std::size_t i = 0; LightRecompute::on() && tensor && inputs_ != nullptr && i < inputs_->size(); ++i) {
+        const Tensor& input = (*inputs_)[i];
+        if (!input || input.storage() != tensor.storage()) continue;
+        if (std::shared_ptr<Node> maker = maker_of(i)) {
+            saved_.emplace_back(tensor, input, std::move(maker));
+            return;
+        }
+    }
+    saved_.emplace_back(tensor);
+}
 
 Tensor Context::saved(std::size_t i) const {
     return saved_.at(i).unpack(*node_);
@@ -56,12 +87,20 @@ Tensor Context::take_pending(std::size_t i, const Shape& shape, Dtype dtype) con
     return needs(i) ? take_pending_gradient(*node_->inputs()[i], shape, dtype) : Tensor{};
 }
 
-Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype) {
+std::int64_t ops_applied() {
+    return applied_count();
+}
+
+void check_not_released(const Node& node, bool released) {
     if (released)
         fail(
             "{}: backward ran through this operation before, and what it saved is gone; pass keep_graph to the first "
             "one",
             node.where());
+}
+
+Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype) {
+    check_not_released(node, released);
     if (gradient.shape() != shape)
         fail("{}: a gradient of shape {} for a result of shape {}", node.where(), gradient.shape().str(), shape.str());
     return gradient.dtype() == dtype ? gradient : ops::converted_to(gradient, dtype);
@@ -101,6 +140,7 @@ Prepared prepare(const char* name, CastClass cast, bool widens_itself, const Ten
         }
         prepared.recording = prepared.recording || prepared.edges.back() != nullptr;
     }
+    ++applied_count();  // behind the casts that it took
     return prepared;
 }
 

@@ -3,7 +3,8 @@
 // `invar ops`; one without kCast does not compile. An op that says kWidensItself, and any of the class wide_inside,
 // gets its inputs as they are, computes in FP32 inside, and gives its result in ctx.result_dtype(): no FP32 copy of an
 // activation is made only to be read once. One whose result has no gradient, whole numbers or booleans, says
-// kNoGradient instead of a backward.
+// kNoGradient instead of a backward. One whose result costs little has a recompute, which makes it anew, to the bit,
+// from what forward has saved (trainer.recompute=light).
 #pragma once
 
 #include <concepts>
@@ -21,15 +22,16 @@ namespace invar {
 class Context {
   public:
     // --- forward ---
-    void save(const Tensor& tensor) {
-        if (node_ != nullptr) saved_.emplace_back(tensor);
-    }
+    void save(const Tensor& tensor);
     bool recording() const { return node_ != nullptr; }
+    // Whether to save input i would keep nothing in memory that is not there anyway.
+    bool saves_for_nothing(std::size_t i) const;
     // What the result is to be written in, for an op that widens what it reads by itself.
     Dtype result_dtype() const { return result_dtype_; }
 
     // --- backward ---
     Tensor saved(std::size_t i) const;
+    std::size_t saved_count() const { return saved_.size(); }
     // Whether anyone wants the gradient of input i.
     bool needs(std::size_t i) const {
         return node_ != nullptr && i < node_->inputs().size() && node_->inputs()[i] != nullptr;
@@ -58,7 +60,11 @@ class Context {
 
   private:
     friend class Recorder;
+    // Of input i, where its result can be made anew instead of being saved; else nullptr.
+    std::shared_ptr<Node> maker_of(std::size_t i) const;
+
     Node* node_ = nullptr;
+    const Tensors* inputs_ = nullptr;  // while forward runs
     std::vector<SavedTensor> saved_;
     bool released_ = false;
     Dtype result_dtype_ = Dtype::f32;
@@ -77,9 +83,16 @@ class Recorder {
   public:
     static void attach(Context& context, Node* node, const Prepared& prepared) {
         context.node_ = node;
+        context.inputs_ = &prepared.inputs;
         context.result_dtype_ = prepared.result;
     }
+    static void detach(Context& context) { context.inputs_ = nullptr; }
 };
+
+// An error where backward has freed what the node saved.
+void check_not_released(const Node& node, bool released);
+// How many ops this thread has applied.
+std::int64_t ops_applied();
 
 // The gradient as an op expects it: of its result's shape and dtype, and not after a backward that freed what it saved.
 Tensor check_gradient(const Node& node, bool released, const Tensor& gradient, const Shape& shape, Dtype dtype);
@@ -103,6 +116,11 @@ concept PlainOpDefinition = requires(Op op, const Tensors& inputs) {
 };
 
 template <class Op>
+inline constexpr bool kRecomputes = requires(Op op, Context& context, const Tensor& result) {
+    op.recompute(context, result);
+};
+
+template <class Op>
 class OpNode : public Node {
   public:
     explicit OpNode(Op op) : op(std::move(op)) {}
@@ -113,13 +131,41 @@ class OpNode : public Node {
             Op::kAnyGradient;
         }
         ? gradient.dtype() : dtype;
+        again_ = {};
         return op.backward(context, check_gradient(*this, context.released(), gradient, shape, expected));
     }
-    void release() override { context.release(); }
+    void release() override {
+        context.release();
+        again_ = {};
+    }
+    bool can_recompute() const override {
+        if constexpr (requires { op.can_recompute(context); })
+            return op.can_recompute(context);
+        else
+            return kRecomputes<Op>;
+    }
+    // Kept for whoever else needs it, until this node's own turn comes.
+    Tensor recompute() override {
+        if constexpr (kRecomputes<Op>) {
+            if (!again_) {
+                check_not_released(*this, context.released());
+                const Tensor result = Tensor::empty(shape, dtype, device);
+                op.recompute(context, result);
+                again_ = result;
+            }
+            return again_;
+        } else {
+            return Node::recompute();
+        }
+    }
     Op op;
     Context context;
     Shape shape;  // of the result
     Dtype dtype = Dtype::f32;
+    Device device;
+
+  private:
+    Tensor again_;
 };
 
 // The register behind `invar ops`: every op that is applied anywhere in the library enters itself.
@@ -160,8 +206,10 @@ Tensor run_prepared(Op op, Prepared& prepared) {
     node->set_inputs(std::move(prepared.edges));
     Recorder::attach(node->context, node.get(), prepared);
     Tensor result = node->op.forward(node->context, prepared.inputs);
+    Recorder::detach(node->context);
     node->shape = result.shape();
     node->dtype = result.dtype();
+    node->device = result.device();
     result.set_node(std::move(node));
     return result;
 }

@@ -15,7 +15,15 @@ struct Cast {
     Dtype to;
     Dtype from;
 
-    Tensor forward(Context&, const Tensors& in) { return converted_to(in[0], to); }
+    Tensor forward(Context& ctx, const Tensors& in) {
+        if (ctx.saves_for_nothing(0)) ctx.save(in[0]);
+        return converted_to(in[0], to);
+    }
+    bool can_recompute(const Context& ctx) const { return ctx.saved_count() > 0; }
+    void recompute(Context& ctx, const Tensor& y) {
+        const Tensor x = ctx.saved(0);
+        kernels_for(y.device()).copy(x.view(), y.view());
+    }
     Tensors backward(Context&, const Tensor& g) { return {g.dtype() == from ? g : converted_to(g, from)}; }
 };
 

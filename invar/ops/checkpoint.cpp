@@ -7,6 +7,7 @@
 #include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
+#include "invar/kernels/flops.h"
 #include "invar/ops/apply.h"
 
 namespace invar::ops {
@@ -18,26 +19,53 @@ bool& recomputing_flag() {
     return flag;
 }
 
+// In numbers of ops that this thread has applied: the last of them that is a product, and the one that is not to be
+// computed; -1 where there is none.
+struct ProductTrack {
+    std::int64_t last = -1, unread = -1;
+};
+ProductTrack& products() {
+    thread_local ProductTrack track;
+    return track;
+}
+
+// What a region applies, from its beginning on: how many ops, and the one that it ends with where that is a product.
+struct RegionOps {
+    std::int64_t count = 0, last_product = -1;
+    static RegionOps since(std::int64_t first) {
+        const std::int64_t now = ops_applied();
+        return {now - first, now > first && products().last == now ? now - first : -1};
+    }
+};
+
 // The first run's surroundings, until the end of a scope.
 class Rerun {
   public:
-    Rerun(const CastPolicy& policy, RngState rng)
-        : cast_(policy), recording_(true), rng_(default_generator().state()), outer_(recomputing_flag()) {
+    Rerun(const CastPolicy& policy, RngState rng, std::int64_t unread)
+        : cast_(policy),
+          recording_(true),
+          rng_(default_generator().state()),
+          outer_(recomputing_flag()),
+          outer_unread_(products().unread) {
         default_generator().set_state(rng);
         recomputing_flag() = true;
+        products().unread = unread;
     }
     ~Rerun() {
         default_generator().set_state(rng_);
         recomputing_flag() = outer_;
+        products().unread = outer_unread_;
     }
     Rerun(const Rerun&) = delete;
     Rerun& operator=(const Rerun&) = delete;
 
   private:
+    UncountedFlops uncounted_;
     Autocast cast_;
     GradMode recording_;
     RngState rng_;
     bool outer_;
+    std::int64_t outer_unread_;
 };
 
 using Region = std::function<Tensors(const Tensors&)>;
@@ -63,18 +91,12 @@ class Checkpoint : public Node {
         Tensors gradients = std::exchange(gradients_, {});
         if (gradients.empty()) gradients = {gradient};
         const ResumeWatch watch;  // what follows is forward and backward of the region's own ops
-        Tensors inputs;
-        for (std::size_t i = 0; i < kept_.size(); ++i) {
-            const Tensor kept = kept_[i].unpack(*this);
-            inputs.push_back(kept ? kept.detach() : kept);
-            if (this->inputs()[i]) inputs.back().set_requires_grad();
-        }
+        const Tensors inputs = leaves();
+        // A watcher is shown every result. A region that took another way this time has left out what it should not.
         Tensors results;
-        {
-            const Rerun rerun(policy_, rng_);
-            const ModuleScope scope(module());
-            results = region_(inputs);
-        }
+        const bool may_leave_out = ops_.last_product > 0 && OpWatcher::current() == nullptr;
+        if (!may_leave_out || run_again(inputs, ops_.last_product, results) != ops_.count)
+            run_again(inputs, -1, results);
         Tensors roots, incoming;
         for (std::size_t i = 0; i < results.size() && i < gradients.size(); ++i) {
             if (!gradients[i] || !results[i] || !results[i].requires_grad()) continue;
@@ -86,6 +108,7 @@ class Checkpoint : public Node {
         for (const Tensor& input : inputs) outgoing.push_back(input ? input.grad() : input);
         return outgoing;
     }
+    void set_ops(RegionOps ops) { ops_ = ops; }
     void release() override {
         kept_.clear();
         released_ = true;
@@ -96,8 +119,27 @@ class Checkpoint : public Node {
     }
 
   private:
+    Tensors leaves() const {
+        Tensors inputs;
+        for (std::size_t i = 0; i < kept_.size(); ++i) {
+            const Tensor kept = kept_[i].unpack(*this);
+            inputs.push_back(kept ? kept.detach() : kept);
+            if (this->inputs()[i]) inputs.back().set_requires_grad();
+        }
+        return inputs;
+    }
+    // With one op, counted from the beginning of the region, left out where it is a product; returns how many it took.
+    std::int64_t run_again(const Tensors& inputs, std::int64_t unread, Tensors& results) {
+        const std::int64_t first = ops_applied();
+        const Rerun rerun(policy_, rng_, unread > 0 ? first + unread : -1);
+        const ModuleScope scope(module());
+        results = region_(inputs);
+        return ops_applied() - first;
+    }
+
     Region region_;
     std::vector<SavedTensor> kept_;
+    RegionOps ops_;
     CastPolicy policy_;
     RngState rng_;
     Tensors gradients_;
@@ -134,7 +176,9 @@ Tensors checkpoint(const Region& region, const Tensors& inputs) {
         const NoGrad no_grad;
         Tensors detached;
         for (const Tensor& input : inputs) detached.push_back(input ? input.detach() : input);
+        const std::int64_t first = ops_applied();
         results = region(detached);
+        node->set_ops(RegionOps::since(first));
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
         if (!results[i]) continue;
@@ -153,6 +197,11 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& function, const Te
 
 bool recomputing() {
     return recomputing_flag();
+}
+
+bool is_unread_product() {
+    products().last = ops_applied();
+    return products().unread == ops_applied();
 }
 
 }  // namespace invar::ops

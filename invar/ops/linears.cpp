@@ -142,6 +142,10 @@ struct Swiglu {
         ctx.save(x);
         return y;
     }
+    void recompute(Context& ctx, const Tensor& y) {
+        const Tensor x = ctx.saved(0);
+        kernels_for(y.device()).swiglu(x.view(), y.view());
+    }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         const Tensor x = ctx.saved(0), g = dense(gradient);
         Tensor gx = Tensor::empty_like(x);

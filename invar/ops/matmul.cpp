@@ -4,7 +4,9 @@
 
 #include "invar/core/error.h"
 #include "invar/kernels/flops.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/apply.h"
+#include "invar/ops/checkpoint.h"
 #include "invar/ops/shape.h"
 #include "invar/ops/shape_tools.h"
 
@@ -118,13 +120,21 @@ struct Linear {
         shape[-1] = w.size(0);
         Tensor y = Tensor::empty(shape, x.dtype(), x.device()), before;
         if (activation == Activation::gelu_tanh && ctx.recording()) before = Tensor::empty_like(y);
-        Epilogue epilogue{view_of(bias), activation, {}, {}};
+        Epilogue epilogue{.bias = view_of(bias), .activation = activation};
         if (before) epilogue.before = matrix(before, w.size(0)).view();
-        count_product(rows.view(), matrix(y, w.size(0)).view());
-        kernels_for(x.device()).matmul_with(epilogue, rows.view(), weight.view(), matrix(y, w.size(0)).view(), false);
+        epilogue.of_before = LightRecompute::on();
+        if (activation != Activation::none || !is_unread_product()) {
+            count_product(rows.view(), matrix(y, w.size(0)).view());
+            kernels_for(x.device())
+                .matmul_with(epilogue, rows.view(), weight.view(), matrix(y, w.size(0)).view(), false);
+        }
         ctx.save(rows), ctx.save(w);
         if (activation != Activation::none) ctx.save(before ? before : y);
         return y;
+    }
+    bool can_recompute(const Context&) const { return activation == Activation::gelu_tanh; }
+    void recompute(Context& ctx, const Tensor& y) {
+        kernels_for(y.device()).unary(UnaryOp::GeluTanh, ctx.saved(2).view(), y.view(), {});
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         Kernels& kernels = kernels_for(gradient.device());

@@ -24,6 +24,9 @@ struct Unary {
         if constexpr (F::kSaves == Saves::output) ctx.save(y);
         return y;
     }
+    void recompute(Context& ctx, const Tensor& y) requires(F::kSaves == Saves::input) {
+        kernels_for(y.device()).unary(kOp, ctx.saved(0).view(), y.view(), scalars);
+    }
     Tensors backward(Context& ctx, const Tensor& g) {
         View saved;
         Tensor kept;
@@ -61,6 +64,10 @@ struct Binary {
             .binary(kOp, expanded(a, y.shape()).view(), expanded(b, y.shape()).view(), y.view(), scalars);
         if constexpr (F::kSavesInputs) ctx.save(a), ctx.save(b);
         return y;
+    }
+    void recompute(Context& ctx, const Tensor& y) requires(F::kSavesInputs) {
+        const Tensor a = expanded(ctx.saved(0), y.shape()), b = expanded(ctx.saved(1), y.shape());
+        kernels_for(y.device()).binary(kOp, a.view(), b.view(), y.view(), scalars);
     }
     Tensors backward(Context& ctx, const Tensor& g) {
         if constexpr (requires { F::kPassesGradient; })  // without a pass over memory

@@ -97,8 +97,15 @@ struct RowNorm {
             made.normed = Tensor::empty(in[0].shape(), ctx.result_dtype(), in[0].device());
             run(in[0], {}, in[1], in[2], eps, made, normalized.numel());
         }
-        for (const Tensor& kept : {rows_of(in[0], normalized.numel()), in[1], made.mean, made.rstd}) ctx.save(kept);
+        for (const Tensor& kept : {rows_of(in[0], normalized.numel()), in[1], made.mean, made.rstd, in[2]})
+            ctx.save(kept);
         return made.normed;
+    }
+    // The statistics come out as they did: of x as it is saved, which is the sum as it was rounded.
+    void recompute(Context& ctx, const Tensor& y) {
+        Ready again;
+        again.normed = y;
+        run(ctx.saved(0), {}, ctx.saved(1), ctx.saved(4), eps, again, normalized.numel());
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         const Tensor x = ctx.saved(0), mean = ctx.saved(2), rstd = ctx.saved(3);

@@ -137,6 +137,9 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     };
     add_time("Training Time", base.train_seconds, arm.train_seconds, duration, true);
     add_time("Samples/s", base.samples_per_s, arm.samples_per_s, known, false);
+    add_time("Tokens/s", base.tokens_per_s, arm.tokens_per_s, known, false);
+    const auto percent = [](double share) { return std::isnan(share) ? "n/a" : fmt::format("{:.3g}%", 100 * share); };
+    add_time("MFU", base.mfu, arm.mfu, percent, false);
     add("Largest gradient norm", base.max_grad_norm, arm.max_grad_norm, known);
     for (const std::string& purpose : purposes_of(base, arm))
         add("Memory: " + purpose, base.memory_of(purpose), arm.memory_of(purpose), bytes_or_unknown,

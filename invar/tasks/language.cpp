@@ -36,6 +36,7 @@ class Language : public Task {
         return {mean_loss(),
                 {.name = "perplexity", .better = Better::lower, .chance = vocabulary, .sums = 2, .value = perplexity}};
     }
+    SpeedUnit speed_unit() const override { return {"tokens", double(parts_.info().input.numel())}; }
     std::vector<double> measure(Module& model, const Batch& batch) const override {
         const double tokens = double(batch["y"].numel()), sum = loss(model, batch).item() * tokens;
         return {sum, tokens, sum, tokens};

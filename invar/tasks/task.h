@@ -14,6 +14,12 @@ namespace invar {
 // The mean over a batch's samples of what is minimised: a scalar.
 using LossFunction = std::function<Tensor(Module& model, const Batch& batch)>;
 
+// What speed is counted in, and how many of them a sample is.
+struct SpeedUnit {
+    std::string name = "samples";
+    double per_sample = 1;
+};
+
 // Serves any number of runs, so nothing in it changes. What is random in make_model comes from default_generator().
 class Task {
   public:
@@ -27,6 +33,9 @@ class Task {
     virtual std::vector<Metric> metrics() const;
     // What a batch adds to the sums of all metrics, one after the other. The model is in evaluation mode.
     virtual std::vector<double> measure(Module& model, const Batch& batch) const;
+
+    // Where samples differ in size, or are not what people count.
+    virtual SpeedUnit speed_unit() const { return {}; }
 
     // "loss", the mean over all samples: the first of a task's metrics.
     static Metric mean_loss();

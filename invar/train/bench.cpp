@@ -116,6 +116,11 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     check<UsageError>(!options.precisions.empty(), "--precisions is empty; name at least one, as in 32-true,16-mixed");
     const Device device = resolve_device(options.base.trainer.device);
     require_precisions(options.base.trainer, device);
+    std::vector<std::string> levels = options.recompute;
+    for (const std::string& level : levels)
+        check<UsageError>(level == "none" || level == "light" || level == "block",
+                          "--recompute {}: there are none, light and block", level);
+    if (levels.empty()) levels = {options.base.trainer.recompute};
     std::vector<Config> configs;
     std::vector<BenchResult> results;
     for (const std::string& precision : options.precisions) {
@@ -127,11 +132,15 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
                           precision, name, name_of(wanted.level));
         const std::string other = changed_by_level(options.base.trainer, name);
         check<UsageError>(other.empty(), "--precisions {}: {}; leave out one of the two", precision, other);
-        const auto same = [&](const BenchResult& other) { return other.precision == name; };
-        if (std::any_of(results.begin(), results.end(), same)) continue;
-        configs.push_back(config_for(options, name));
-        configs.back().trainer.resolved_precision().require(device);
-        results.emplace_back().precision = name;
+        for (const std::string& level : levels) {
+            const auto same = [&](const BenchResult& r) { return r.precision == name && r.recompute == level; };
+            if (std::any_of(results.begin(), results.end(), same)) continue;
+            configs.push_back(config_for(options, name));
+            configs.back().trainer.recompute = level;
+            configs.back().trainer.resolved_precision().require(device);
+            results.emplace_back().precision = name;
+            results.back().recompute = level;
+        }
     }
     const std::size_t n = configs.size();
     const std::shared_ptr<const Task> task = options.task ? options.task : make_task(configs[0]);
@@ -190,7 +199,9 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         r.graph_parts = benches[i]->step.parts();
         r.samples_per_s = 1e3 * double(r.samples_per_step) / r.ms_per_step;
         r.flops_per_s = 1e3 * r.flops_per_step / r.ms_per_step;
-        if (r.precision == kBaseline) baseline = r.samples_per_s;
+        const SpeedUnit unit = task->speed_unit();
+        r.rate = {unit.name, r.samples_per_s * unit.per_sample, r.flops_per_s / r.product_flops_per_s};
+        if (r.precision == kBaseline && baseline == 0) baseline = r.samples_per_s;
     }
     for (BenchResult& r : results) r.ratio = baseline > 0 ? r.samples_per_s / baseline : 0.0;
     return results;

@@ -7,7 +7,7 @@
 
 #include "invar/config/config.h"
 #include "invar/core/memory.h"
-#include "invar/tasks/task.h"
+#include "invar/train/speed.h"
 
 namespace invar {
 
@@ -16,21 +16,24 @@ struct BenchOptions {
         {};       // with its data; none: that of the configuration, on images made up where it has any
     Config base;  // model, batch, optimizer, clipping, threads
     std::vector<std::string> precisions = {"32-true", "16-mixed", "bf16-mixed"};
+    std::vector<std::string> recompute = {};  // levels to measure for each precision; none: that of the configuration
     int steps = 20;  // timed, of each precision; on a GPU each stands for a stretch of steps without a wait between
     int warmup = 3;  // before them, not timed
 };
 
 struct BenchResult {
     std::string precision;  // canonical name
+    std::string recompute;
     std::string device;
     int threads = 0;
     std::int64_t samples_per_step = 0;
     double ms_per_step = 0.0;  // the median
     double fastest_ms = 0.0;
     double samples_per_s = 0.0;
-    double ratio = 0.0;            // of the throughput to that of 32-true; 0 where that was not measured
+    Rate rate;                     // the same in the task's unit
+    double ratio = 0.0;            // of the throughput to the first of 32-true; 0 where that was not measured
     std::int64_t graph_parts = 0;  // kernels and copies of the recorded step that was replayed; 0: it was not recorded
-    double flops_per_step = 0.0;   // of products and convolutions
+    double flops_per_step = 0.0;   // of products and convolutions, without those that are recomputed
     double flops_per_s = 0.0;
     double product_flops_per_s = 0.0;  // one large product in the format this precision multiplies in, same run
     MemoryStats memory;

@@ -240,7 +240,10 @@ void RunFolder::log(const StepMetrics& m) {
         .add("skipped", m.skipped)
         .add("skipped_now", m.skipped_now);
     if (m.skipped_now) line.add("skip_reason", m.skip_reason);
-    line.add("samples_per_s", m.samples_per_s).add("memory", memory_line(m.memory.peak, m.memory.peak_total));
+    line.add("samples_per_s", m.samples_per_s);
+    if (!m.rate.of_samples()) line.add(m.rate.name(), m.rate.per_second);
+    if (m.rate.mfu > 0) line.add("mfu", m.rate.mfu);
+    line.add("memory", memory_line(m.memory.peak, m.memory.peak_total));
     metrics_->write(line);
     scalar("train/loss", m.step, m.loss);
     scalar("train/lr", m.step, m.lr);
@@ -248,6 +251,8 @@ void RunFolder::log(const StepMetrics& m) {
     scalar("amp/scale", m.step, m.scale);
     scalar("amp/skipped_steps", m.step, double(m.skipped));
     scalar("speed/samples_per_s", m.step, m.samples_per_s);
+    if (!m.rate.of_samples()) scalar("speed/" + m.rate.name(), m.step, m.rate.per_second);
+    if (m.rate.mfu > 0) scalar("speed/mfu", m.step, m.rate.mfu);
     scalar("memory/peak_bytes", m.step, double(m.memory.peak_total));
     flush_scalars();
 }

@@ -15,6 +15,7 @@
 #include "invar/tasks/metric.h"
 #include "invar/train/alerts.h"
 #include "invar/train/remedy.h"
+#include "invar/train/speed.h"
 #include "invar/train/wandb.h"
 
 namespace invar {
@@ -34,6 +35,7 @@ struct StepMetrics {
     std::string skip_reason;   // of this step; empty where it was taken
     std::int64_t skipped = 0;  // so far
     double samples_per_s = 0.0;
+    Rate rate;
     MemoryStats memory;
 };
 

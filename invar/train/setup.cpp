@@ -78,8 +78,10 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
     check<UsageError>(config.trainer.freeze.empty() || std::ranges::any_of(model->parameters(), trained),
                       "trainer.freeze: nothing is left to train");
     override_precision(*model, config.trainer.precision_overrides);
-    if (config.trainer.grad_ckpt)
-        for (Module* block : model->checkpoint_blocks()) block->set_checkpointed(true);
+    const std::string& recompute = config.trainer.recompute;
+    if (recompute == "light") model->set_recompute(Recompute::light);
+    if (recompute == "block" || recompute == "true")
+        for (Module* block : model->checkpoint_blocks()) block->set_recompute(Recompute::block);
     default_generator().set_state({std::uint64_t(config.seed) ^ kDropoutStream, 0});
     return model;
 }

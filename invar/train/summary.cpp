@@ -34,6 +34,8 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     line.add("train_seconds", s.train_seconds)
         .add("samples_per_s", s.samples_per_s)
         .add("max_grad_norm", s.max_grad_norm);
+    if (!s.rate.of_samples()) line.add(s.rate.name(), s.rate.per_second);
+    if (s.rate.mfu > 0) line.add("mfu", s.rate.mfu);
     if (std::isfinite(s.waited_share)) line.add("waited_share", s.waited_share);
     JsonLine precisions;
     for (const PrecisionSpan& span : s.precisions) precisions.add(std::to_string(span.step), span.precision);

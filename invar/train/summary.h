@@ -14,6 +14,7 @@
 #include "invar/tasks/metric.h"
 #include "invar/train/in_flight.h"
 #include "invar/train/remedy.h"
+#include "invar/train/speed.h"
 
 namespace invar {
 
@@ -47,6 +48,7 @@ struct RunSummary {
     // These three over all processes that have trained it.
     double train_seconds = 0.0;      // without validation and checkpoints
     double samples_per_s = 0.0;      // without the first steps, in which libraries choose their algorithms
+    Rate rate;                       // the same in the task's unit
     std::int64_t unrated_steps = 0;  // how many those were, of this process
     MemoryStats memory;              // peaks
     double max_grad_norm = 0.0;      // of all steps where it was finite

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/kernels/flops.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/best_checkpoints.h"
 #include "invar/train/early_stopping.h"
@@ -64,6 +65,7 @@ RunSummary Trainer::run(Observer& observer) {
     summary_.folder = folder_->path();
     used_before_ = cpu_use();
     reset_peak_memory(setup_.device);
+    speed_.emplace(setup_);
     start_callbacks();
     write_summary("running");  // whatever it said before, it is not finished now
     folder_->checkpoints().prune(progress_.step, kept_checkpoints());  // as a save that was killed may not have done
@@ -113,7 +115,7 @@ void Trainer::train_epoch() {
         if (in_flight_.full()) handle_report(in_flight_.wait());
         if (unstable_) return;
         in_flight_.add(progress_, group);
-        (*step_)(group);
+        run_step(group);
         ++progress_.step;
         monitor_.measure(progress_.step, progress_.epoch, group);
         progress_.batch = data.position();
@@ -133,6 +135,16 @@ void Trainer::train_epoch() {
         if (!ended() && (epoch_ended || validation_due())) after_step(validation_due());
         if (epoch_ended) return;
     }
+}
+
+// The arithmetic of one step is counted, the first: a recording would count nothing.
+void Trainer::run_step(const std::vector<Batch>& group) {
+    if (!speed_->wants_flops()) return (void)(*step_)(group);
+    const FlopCount flops;
+    (*step_)(group);
+    std::int64_t samples = 0;
+    for (const Batch& batch : group) samples += batch.size;
+    speed_->set_flops_per_sample(flops.count() / double(samples));
 }
 
 // Changes the precision where the schedule says so. Just before a step, so that what is saved and validated after one
@@ -204,6 +216,7 @@ void Trainer::log_step(const ReportedStep& reported) {
     m.skip_reason = skip_reason(report);
     m.skipped = step.skipped;
     m.samples_per_s = in_flight_.rate_until(reported);
+    m.rate = speed_->at(m.samples_per_s);
     m.memory = memory_stats(setup_.device);
     folder_->log(m);
     ++logged_steps_;

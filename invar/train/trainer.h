@@ -17,6 +17,7 @@
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
+#include "invar/train/speed.h"
 #include "invar/train/stability.h"
 #include "invar/train/summary.h"
 
@@ -67,6 +68,7 @@ class Trainer final : private RunHandle {
     // The loop.
     RunSummary run(Observer& observer);
     void train_epoch();
+    void run_step(const std::vector<Batch>& group);
     void follow_plan();
     void set_precision(const Precision& precision);
     bool ended() const { return progress_.step >= setup_.total_steps; }
@@ -114,6 +116,7 @@ class Trainer final : private RunHandle {
     Setup setup_;
     InFlight in_flight_;
     std::optional<RecordedStep> step_;
+    std::optional<SpeedScale> speed_;  // while it runs
     Monitor monitor_;
     Stability stability_;
     PrecisionPlan plan_;

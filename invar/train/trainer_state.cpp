@@ -63,6 +63,7 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
     const Speed speed = in_flight_.speed(earlier_.speed);
     summary_.train_seconds = speed.seconds;
     summary_.samples_per_s = speed.samples_per_s;
+    if (speed_) summary_.rate = speed_->at(speed.samples_per_s);
     summary_.unrated_steps = speed.unrated_steps;
     summary_.waited_share =
         earlier_.waited_share_with((cpu_use() - used_before_).waited_share(), speed.seconds - earlier_.speed.seconds);
@@ -149,6 +150,8 @@ void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& befor
             summary_.validation.push_back({metric, number_of(*value)});
     summary_.train_seconds = earlier_.speed.seconds;
     summary_.samples_per_s = earlier_.speed.samples_per_s;
+    const SpeedUnit unit = setup_.task->speed_unit();
+    summary_.rate = {unit.name, unit.per_sample * summary_.samples_per_s, before.value("mfu", 0.0)};
     summary_.waited_share = earlier_.waited_share;
     summary_.memory = earlier_.memory;
     summary_.all_finite = before.value("all_finite", nlohmann::json(true)) != false;

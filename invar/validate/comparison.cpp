@@ -97,6 +97,8 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
         run.samples_per_s = 0.0;
         for (const double value : speed.y) run.samples_per_s += value / double(speed.y.size());
     }
+    run.tokens_per_s = last_of(log, {"tokens_per_s"});
+    run.mfu = last_of(log, {"mfu"});
     constexpr std::string_view kPurposePrefix = "peak_bytes.";
     for (const auto& [name, series] : log.series)
         if (name.starts_with(kPurposePrefix) && !name.ends_with(".total"))
@@ -126,6 +128,8 @@ void sum_up(Arm& arm) {
     double seconds_a_sample = 0.0;
     for (const RunRecord& run : arm.runs) seconds_a_sample += 1 / run.samples_per_s / n;
     arm.samples_per_s = 1 / seconds_a_sample;
+    arm.tokens_per_s = sum(&RunRecord::tokens_per_s) / n;
+    arm.mfu = sum(&RunRecord::mfu) / n;
     arm.skipped = sum(&RunRecord::skipped) / n;
     arm.steps = sum(&RunRecord::steps) / n;
     arm.final_scale = arm.runs.back().final_scale;

@@ -29,7 +29,8 @@ struct RunRecord {
     double train_loss = kUnknown;
     double train_seconds = kUnknown;
     double samples_per_s = kUnknown;
-    double max_grad_norm = kUnknown;  // of those that were finite
+    double tokens_per_s = kUnknown, mfu = kUnknown;  // of a language model, as its run says at the end
+    double max_grad_norm = kUnknown;                 // of those that were finite
     double final_scale = kUnknown;
     double skipped = kUnknown;
     double steps = kUnknown;
@@ -57,6 +58,7 @@ struct Arm {
     double train_loss = kUnknown;
     double train_seconds = kUnknown;
     double samples_per_s = kUnknown;  // the harmonic mean, which agrees with the times
+    double tokens_per_s = kUnknown, mfu = kUnknown;
     double max_grad_norm = kUnknown;  // the largest of all runs
     double final_scale = kUnknown;    // of the last run
     double skipped = kUnknown;

@@ -163,7 +163,7 @@ void add_summary(FoundRun& run, const fs::path& file) {
     // What the run itself logged over its steps stays; figures of the whole run (speed, memory) come from here.
     for (const auto& [name, series] : summary.series) {
         const bool curve = run.log.series.contains(name) && run.log.series.at(name).y.size() > 1;
-        const bool whole_run = name == "samples_per_s";
+        const bool whole_run = name == "samples_per_s" || name == "tokens_per_s" || name == "mfu";
         if (!curve || whole_run) run.log.series[name] = series;
     }
     const nlohmann::json value = nlohmann::json::parse(text, nullptr, false);

@@ -193,5 +193,34 @@ TEST_F(Commands, ConfigurationFoldersAreFoundWhereTheyAreSaidToBe) {
     EXPECT_TRUE(has(result.out, "exp_name: mine") && has(result.out, "16-mixed")) << result.out;
 }
 
+TEST_F(Commands, BenchShowsTheMemoryAndTimeOfEachLevelOfRecomputation) {
+    const Words words = {"bench",          "gpt",
+                         "data=chains",    "model.layers=2",
+                         "model.width=32", "model.heads=2",
+                         "data.length=64", "data.batch_size=4",
+                         "--steps",        "1",
+                         "--warmup",       "0",
+                         "--precisions",   "32-true",
+                         "--device",       "cpu",
+                         "--recompute",    "none,light,block"};
+    const Result table = invar(words);
+    EXPECT_EQ(table.code, 0) << table.err;
+    EXPECT_TRUE(has(table.out, "recompute") && has(table.out, "tokens/s")) << table.out;
+    Words as_json = words;
+    as_json.push_back("--json");
+    std::istringstream lines(invar(as_json).out);
+    std::vector<double> activations, flops;
+    for (std::string line; std::getline(lines, line);) {
+        const auto json = nlohmann::json::parse(line);
+        activations.push_back(json.at("peak_bytes").at("activations"));
+        flops.push_back(json.at("flops_per_step"));
+    }
+    ASSERT_EQ(activations.size(), 3u);
+    EXPECT_LT(activations[1], activations[0]);
+    EXPECT_LT(activations[2], activations[1]);
+    EXPECT_EQ(flops, std::vector<double>(3, flops[0]));  // what is computed a second time is not the model's
+    EXPECT_TRUE(has(invar({"bench", "--recompute", "some"}).err, "--recompute some: there are none, light and block"));
+}
+
 }  // namespace
 }  // namespace invar::cli

@@ -30,8 +30,26 @@ class Sample : public CliTest {
         words.insert(words.end(), more.begin(), more.end());
         const Result result = invar(words);
         ASSERT_EQ(result.code, 0) << result.err;
+        trained_ = result.out;
     }
+    std::string trained_;
 };
+
+TEST_F(Sample, TrainsOnTokensAndCountsThem) {
+    train({"trainer.log_every_n_steps=1"});
+    EXPECT_TRUE(has(trained_, "tokens/s, MFU ")) << trained_;
+    EXPECT_FALSE(has(trained_, "samples/s")) << trained_;
+    const auto line = nlohmann::json::parse(lines("runs/cats/metrics.jsonl").at(10));
+    EXPECT_NEAR(line.at("tokens_per_s"), 32 * line.at("samples_per_s").get<double>(),
+                1e-6 * line.at("tokens_per_s").get<double>());
+    const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/cats/summary.json"));
+    EXPECT_GT(summary.at("mfu"), 0.0);
+    EXPECT_LT(summary.at("mfu"), 1.5);
+    EXPECT_GT(summary.at("tokens_per_s"), 0.0);
+    train({"exp_name=dogs", "seed=1"});
+    const Result report = invar({"compare", "runs/cats", "runs/dogs", "--any-length", "--report", "report"});
+    EXPECT_TRUE(has(slurp(folder_ / "report/report.md"), "Tokens/s")) << report.out << report.err;
+}
 
 TEST_F(Sample, GoesOnAsTheTextDidAndNeedsThatNoMore) {
     train();

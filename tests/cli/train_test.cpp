@@ -145,7 +145,7 @@ TEST_F(Train, FlagsStandForKeysAndWinOverThem) {
                         "scaler.backoff_factor=0.25",
                         "data.batch_size=20",
                         "trainer.accumulate_grad_batches=3",
-                        "trainer.grad_ckpt=true",
+                        "trainer.recompute=block",
                         "trainer.threads=2",
                         "trainer.device=cpu",
                         "--print-config"};

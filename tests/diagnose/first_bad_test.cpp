@@ -232,7 +232,7 @@ TEST(FindFirstBad, SeesIntoCheckpointedRegions) {
     for (const Fault fault : {Fault::forward_overflow, Fault::backward_overflow}) {
         FaultyRun run("16-mixed", fault, 2);
         const Finding plain = find(run);
-        for (int i = 1; i <= kLayers; ++i) run.net->layer(i).set_checkpointed(true);
+        for (int i = 1; i <= kLayers; ++i) run.net->layer(i).set_recompute(Recompute::block);
         const Finding f = find(run);
         ASSERT_TRUE(f);
         EXPECT_EQ(f.text(), plain.text());

@@ -279,7 +279,7 @@ TEST_F(Gpu, AStepOfOnesOwnIsRecordedWithItsRandomNumbersAndItsMemory) {
 
 TEST_F(Gpu, GradientCheckpointingIsRecordedToo) {
     Config config = config_for("convnet", "16-mixed");
-    config.trainer.grad_ckpt = true;
+    config.trainer.recompute = "block";
     const Outcome graphed = train(config, true, 12);
     expect_same(train(config, false, 12), graphed, "recomputed activations");
     EXPECT_TRUE(graphed.notes.empty());

@@ -192,7 +192,8 @@ TEST(Module, CheckpointingChangesNeitherGradientsNorBuffers) {
         for (const bool checkpointed : {false, true}) {
             default_generator().set_state({11, 0});
             Net net;
-            for (Module* block : net.checkpoint_blocks()) block->set_checkpointed(checkpointed);
+            for (Module* block : net.checkpoint_blocks())
+                block->set_recompute(checkpointed ? Recompute::block : Recompute::none);
             Tensor loss;
             {
                 const Autocast cast(Precision::parse(precision));
@@ -272,7 +273,7 @@ TEST(Module, CheckpointingOfSeveralTensorsChangesNothingToTheBit) {
             for (const bool checkpointed : {false, true}) {
                 default_generator().set_state({11, 0});
                 Several net;
-                net.set_checkpointed(checkpointed);
+                net.set_recompute(checkpointed ? Recompute::block : Recompute::none);
                 const Tensor x = ramp({4, 3}, -1, 0.17).set_requires_grad();
                 const Tensor ids = Tensor::from<std::int64_t>({0, 3, 3, 1}, {4});
                 const Autocast cast(Precision::parse(precision));

@@ -302,20 +302,21 @@ TEST(Snapshot, AScalerStartsAfreshWhereTheRunHadNone) {
 TEST(Trainer, RecomputingActivationsChangesNoBit) {
     const ScratchFolder scratch;
     for (const char* model : {"mlp", "convnet"})
-        for (const char* precision : {"32-true", "16-mixed"}) {
-            Config config = small_config(scratch.path());
-            config.model.choose(model);
-            config.data.as<SyntheticOptions>().width = 6;
-            config.trainer.max_epochs = 1;
-            config.trainer.precision = precision;
-            const Checkpoint kept = load_checkpoint(last_checkpoint(train(config).folder));
-            config.trainer.grad_ckpt = true;
-            const Checkpoint recomputed = load_checkpoint(last_checkpoint(train(config).folder));
-            EXPECT_EQ(kept.state.at("rng"), recomputed.state.at("rng"));
-            for (const auto& [name, tensor] : kept.tensors)
-                EXPECT_EQ(recomputed.tensors.at(name).to_vector<float>(), tensor.to_vector<float>())
-                    << model << " " << name;
-        }
+        for (const char* precision : {"32-true", "16-mixed"})
+            for (const char* level : {"light", "block", "true"}) {
+                Config config = small_config(scratch.path());
+                config.model.choose(model);
+                config.data.as<SyntheticOptions>().width = 6;
+                config.trainer.max_epochs = 1;
+                config.trainer.precision = precision;
+                const Checkpoint kept = load_checkpoint(last_checkpoint(train(config).folder));
+                config.trainer.recompute = level;
+                const Checkpoint recomputed = load_checkpoint(last_checkpoint(train(config).folder));
+                EXPECT_EQ(kept.state.at("rng"), recomputed.state.at("rng"));
+                for (const auto& [name, tensor] : kept.tensors)
+                    EXPECT_EQ(recomputed.tensors.at(name).to_vector<float>(), tensor.to_vector<float>())
+                        << model << " " << name;
+            }
 }
 
 TEST(Trainer, GivesUpOnARunThatCannotRecoverAndNamesAParameter) {

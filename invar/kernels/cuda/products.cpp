@@ -259,8 +259,13 @@ bool multiply_with(const Epilogue& e, const View& a, const View& b, const View& 
     if (out.numel() == 0 || a.size[2] == 0 || operand(out).transposed) return false;
     if (e.activation == Activation::relu) {
         // cuBLASLt's own makes 0 of NaN, and what goes wrong before it would never be seen.
-        if (!multiply_with({e.bias, Activation::none, {}, {}}, a, b, out, accumulate)) return false;
+        if (!multiply_with({.bias = e.bias}, a, b, out, accumulate)) return false;
         kernels().unary(UnaryOp::Relu, out, out, {});
+        return true;
+    }
+    if (e.activation == Activation::gelu_tanh && e.of_before && e.before) {
+        if (!multiply_with({.bias = e.bias}, a, b, e.before, accumulate)) return false;
+        kernels().unary(UnaryOp::GeluTanh, e.before, out, {});
         return true;
     }
     // cuBLASLt's GELU keeps fewer digits than f64 has.
@@ -296,7 +301,7 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, const V
     if (operand(out).transposed && !bias)
         return matmul(transposed(b), transposed(a), bias, transposed(out), accumulate);
     if (bias) {
-        if (!accumulate && multiply_with({bias, Activation::none, {}, {}}, a, b, out, false)) return;
+        if (!accumulate && multiply_with({.bias = bias}, a, b, out, false)) return;
         copy(rows_of_bias(bias, out), out);  // the product is then added to the bias
         return matmul(a, b, View{}, out, true);
     }
