@@ -13,6 +13,7 @@
 #include <random>
 
 #include "invar/core/error.h"
+#include "invar/text/token_file.h"
 #include "tests/io/event_reader.h"
 #include "tests/train/scratch_run.h"
 
@@ -39,6 +40,7 @@ constexpr const char* kFileLimit = "INVAR_TEST_FILE_LIMIT";  // no file may beco
 constexpr const char* kEpochs = "INVAR_TEST_EPOCHS";
 constexpr const char* kRecovers = "INVAR_TEST_RECOVERS";       // the run becomes unstable at its hundredth step
 constexpr const char* kStopsEarly = "INVAR_TEST_STOPS_EARLY";  // keeps best checkpoints, and stops at the 150th step
+constexpr const char* kTokens = "INVAR_TEST_TOKENS";           // a file of them: a language model is trained
 constexpr int kIoError = 42, kOtherError = 43;
 
 Config dying_config(const fs::path& output) {
@@ -59,6 +61,12 @@ Config dying_config(const fs::path& output) {
         config.trainer.precision_schedule = {{false, 99, "16-mixed"}};
         config.trainer.on_instability = "recover";
         config.data.as<SyntheticOptions>().std = 1e-7;  // beyond FP16, not beyond BF16
+    }
+    if (const char* const tokens = std::getenv(kTokens)) {
+        config.task.choose("language");
+        config.model.choose("llama").set("layers", "1").set("heads", "2").set("kv_heads", "1").set("width", "16");
+        config.data.choose("tokens").set("path", tokens).set("vocabulary", "40").set("length", "12");
+        config.trainer.recompute = "light";
     }
     if (std::getenv(kStopsEarly)) {
         config.checkpoint = {.monitor = "val_loss", .save_top_k = 2};
@@ -205,6 +213,20 @@ DYING_TEST(ByKillNineKeepsTheBestCheckpointsAndStopsAtTheSameStep) {
     ::setenv(kStopsEarly, "1", 1);
     expect_nothing_lost(6);
     ::unsetenv(kStopsEarly);
+}
+
+// In the middle of epochs of shuffled tokens; a row is read once in each, whoever reads it.
+DYING_TEST(WhileItReadsTokensLosesNothing) {
+    const ScratchFolder scratch;
+    const fs::path file = scratch.path() / "tokens.bin";
+    TokenWriter writer(file, TokenFormat::uint16, 40);
+    std::vector<TokenId> tokens;
+    for (TokenId i = 0; i < 1800; ++i) tokens.push_back(i * i % 37);
+    writer.write(tokens);
+    writer.commit();
+    ::setenv(kTokens, file.c_str(), 1);
+    expect_nothing_lost(6);
+    ::unsetenv(kTokens);
 }
 
 // Once more from shortly before the instability, killed at any moment while it is found and set right.

@@ -116,7 +116,8 @@ inline std::vector<nlohmann::json> lines_with(const std::filesystem::path& run, 
 inline std::vector<std::string> lines_of(const std::filesystem::path& run, const std::string& also = {}) {
     std::vector<std::string> lines;
     for (nlohmann::json line : read_jsonl(run / "metrics.jsonl")) {
-        for (const std::string key : {"samples_per_s", "memory", "live_memory", "step_ms"}) line.erase(key);
+        for (const std::string key : {"samples_per_s", "tokens_per_s", "mfu", "memory", "live_memory", "step_ms"})
+            line.erase(key);
         line.erase(also);
         lines.push_back(line.dump());
     }
@@ -126,7 +127,8 @@ inline std::vector<std::string> lines_of(const std::filesystem::path& run, const
 // What a run's summary says, without clocks and memory.
 inline nlohmann::json summary_of(const std::filesystem::path& run) {
     nlohmann::json summary = nlohmann::json::parse(file_bytes(run / "summary.json"));
-    for (const char* key : {"train_seconds", "samples_per_s", "waited_share", "peak_bytes"}) summary.erase(key);
+    for (const char* key : {"train_seconds", "samples_per_s", "tokens_per_s", "mfu", "waited_share", "peak_bytes"})
+        summary.erase(key);
     return summary;
 }
 
