@@ -14,6 +14,24 @@ void TokenWindows::Source::take_share(Split split, std::int64_t count, double te
     end = split == Split::train ? cut : count;
 }
 
+void TokenWindows::Source::mark_documents(const Tokenizer& tokenizer) {
+    const std::optional<TokenId> end = tokenizer.end_of_text();
+    check<UsageError>(end.has_value(), "data.documents: {} has no token that ends a text", tokenizer.name());
+    end_of_text = std::int64_t(*end);
+}
+
+Tensor TokenWindows::documents_of(const Tensor& rows) const {
+    const Tensor documents = Tensor::empty(rows.shape(), Dtype::i64);
+    const std::int64_t* token = rows.data<std::int64_t>();
+    std::int64_t* out = documents.data<std::int64_t>();
+    for (std::int64_t row = 0; row < rows.size(0); ++row)
+        for (std::int64_t i = 0, document = 0; i < rows.size(1); ++i) {
+            *out++ = document;
+            document += *token++ == source_.end_of_text;
+        }
+    return documents;
+}
+
 TokenWindows::TokenWindows(Source source, Read read) : source_(std::move(source)), read_(std::move(read)) {
     check<UsageError>(source_.end - source_.begin > source_.length,
                       "{}: {} tokens are too few for a sample of data.length = {} and the one behind it", source_.name,
@@ -35,6 +53,7 @@ Batch TokenWindows::read(std::span<const std::int64_t> indices) const {
         x = std::copy(row.begin(), row.end() - 1, x);
         y = std::copy(row.begin() + 1, row.end(), y);
     }
+    if (source_.end_of_text >= 0) batch.set("documents", documents_of(batch["x"]));
     return batch;
 }
 

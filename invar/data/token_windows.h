@@ -4,10 +4,12 @@
 #include <functional>
 
 #include "invar/data/dataset.h"
+#include "invar/text/tokenizer.h"
 
 namespace invar {
 
 // Sample i is the tokens from i * length on, as x, and those one further on, as y; samples overlap by that one token.
+// `documents`, where it is asked for, counts the documents of each row.
 class TokenWindows final : public Dataset {
   public:
     // Writes `count` tokens from the place `begin` on; called by several threads.
@@ -17,7 +19,10 @@ class TokenWindows final : public Dataset {
         std::string name;                 // in messages
         std::int64_t begin = 0, end = 0;  // of the tokens that are this split's
         std::int64_t length = 0, vocabulary = 0;
+        std::int64_t end_of_text = -1;  // what ends a document, where samples are to say which one a token is of
 
+        // From here on samples say which document each token is of. A UsageError where the tokenizer has no such token.
+        void mark_documents(const Tokenizer& tokenizer);
         // All `count` tokens but the share at the end that is to validate on; or that share.
         void take_share(Split split, std::int64_t count, double test_share);
     };
@@ -30,6 +35,9 @@ class TokenWindows final : public Dataset {
     Batch read(std::span<const std::int64_t> indices) const override;
 
   private:
+    // Of tokens [n, length]: in each row 0, and one more behind each token that ends a document.
+    Tensor documents_of(const Tensor& rows) const;
+
     Source source_;
     Read read_;
 };

@@ -16,6 +16,7 @@ struct TokensOptions {
     std::int64_t vocabulary = 0;
     std::int64_t length = 256;
     double test_share = 0.1;
+    bool documents = false;
 };
 
 std::int64_t vocabulary_of(const TokensOptions& o) {
@@ -34,6 +35,10 @@ std::shared_ptr<const Dataset> open_tokens(const TokensOptions& o, Split split, 
     const auto file = std::make_shared<const TokenFile>(where, format);
     const std::int64_t count = std::int64_t(file->size());
     TokenWindows::Source source{.name = where, .end = count, .length = o.length, .vocabulary = vocabulary_of(o)};
+    if (o.documents) {
+        check<UsageError>(!o.tokenizer.empty(), "data.documents needs data.tokenizer, which knows what ends a text");
+        source.mark_documents(tokenizer_by_name(o.tokenizer));
+    }
     if (o.test_path.empty()) source.take_share(split, count, o.test_share);
     return std::make_shared<TokenWindows>(source, [file](std::int64_t begin, std::int64_t n, std::int64_t* out) {
         file->read(std::uint64_t(begin), std::size_t(n), out);
@@ -56,6 +61,7 @@ const RegisterData<T> kTokens{
      key("tokenizer", &T::tokenizer, any(), "What made them: a tokenizer.json, the folder that holds it, or bytes."),
      key("vocabulary", &T::vocabulary, at_least(0), "How many tokens there are; 0 for the tokenizer's."),
      key("length", &T::length, within(1, 1 << 24), "Tokens in a sample."),
+     key("documents", &T::documents, any(), "Attention stays within a document: the token that ends a text ends one."),
      key("test_share", &T::test_share, below(0, 1), "Share of the tokens, at the end, to validate on.")},
     describe};
 

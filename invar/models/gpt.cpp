@@ -27,8 +27,9 @@ class TransposedLinear : public Linear {
 
 class Attention : public Module {
   public:
-    Attention(const GptOptions& o, double projected)
-        : heads_(o.heads),
+    Attention(const GptOptions& o, double projected, const Tensor& documents)
+        : documents_(documents),
+          heads_(o.heads),
           dropout_(o.dropout),
           c_attn_(add<TransposedLinear>("c_attn", o.width, 3 * o.width, kDeviation)),
           c_proj_(add<TransposedLinear>("c_proj", o.width, o.width, projected)) {}
@@ -37,12 +38,14 @@ class Attention : public Module {
         const double dropout = training() ? dropout_ : 0.0;
         const Tensor qkv = c_attn_(x);
         const Tensor y = cache.on ? cache.attend(qkv, heads_, heads_)
-                                  : ops::self_attention(qkv, heads_, heads_, {.causal = true, .dropout = dropout});
+                                  : ops::self_attention(qkv, heads_, heads_,
+                                                        {.causal = true, .dropout = dropout, .documents = documents_});
         return c_proj_(y);
     }
     KeyValueCache cache;
 
   private:
+    const Tensor& documents_;
     std::int64_t heads_;
     double dropout_;
     TransposedLinear &c_attn_, &c_proj_;
@@ -63,10 +66,10 @@ class Mlp : public Module {
 // the norm behind it.
 class Block : public Module {
   public:
-    Block(const GptOptions& o, double projected)
+    Block(const GptOptions& o, double projected, const Tensor& documents)
         : dropout_(o.dropout),
           ln_1_(add<LayerNorm>("ln_1", o.width)),
-          attn_(add<Attention>("attn", o, projected)),
+          attn_(add<Attention>("attn", o, projected, documents)),
           ln_2_(add<LayerNorm>("ln_2", o.width)),
           mlp_(add<Mlp>("mlp", o, projected)) {}
 
@@ -97,7 +100,7 @@ class Gpt : public LanguageModel {
         // What many blocks add to the residual stream grows with the root of their number; it starts smaller by that.
         const double projected = kDeviation / std::sqrt(2.0 * double(o.layers));
         for (std::int64_t i = 0; i < o.layers; ++i)
-            blocks_.push_back(&h_.append(std::make_unique<Block>(o, projected)));
+            blocks_.push_back(&h_.append(std::make_unique<Block>(o, projected, documents())));
         ln_f_ = &add<LayerNorm>("ln_f", o.width);
     }
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Gpt>(options_); }

@@ -20,13 +20,15 @@ Slice LanguageModel::places(const Tensor& tokens) {
 }
 
 Tensor LanguageModel::forward(const Tensor& tokens) {
+    documents_ = {};
     return ops::linear(hidden(tokens), head());
 }
 
 Tensors LanguageModel::forward(const Tensors& inputs) {
-    check<UsageError>(inputs.size() == 1 || inputs.size() == 2,
-                      "a language model takes tokens, or tokens and those that follow them, not {} tensors",
+    check<UsageError>(inputs.size() >= 1 && inputs.size() <= 3,
+                      "a language model takes tokens, those that follow them, and their documents, not {} tensors",
                       inputs.size());
+    documents_ = inputs.size() == 3 ? inputs[2] : Tensor();
     if (inputs.size() == 1) return {forward(inputs[0])};
     return {ops::linear_cross_entropy(hidden(inputs[0]), head(), inputs[1])};
 }

@@ -13,7 +13,8 @@ class LanguageModel : public Module {
   public:
     // Tokens i64 [batch, length] to logits [batch, length, vocabulary].
     Tensor forward(const Tensor& tokens) override;
-    // {tokens} to {logits}; {tokens, next tokens} to {mean cross entropy}.
+    // {tokens} to {logits}; {tokens, next tokens} to {mean cross entropy}, with attention within documents where a
+    // third tensor, integers of the same shape, says which one each token is of.
     Tensors forward(const Tensors& inputs) override;
 
     // While it is on, a call takes the tokens that follow those of the calls before, and attention keeps what it needs
@@ -28,9 +29,14 @@ class LanguageModel : public Module {
     Slice places(const Tensor& tokens);
     // Those of its attentions, all of which keep the same tokens.
     virtual std::vector<KeyValueCache*> caches() { return {}; }
+    // As the last call gave them; undefined where it did not. Layers may keep a reference.
+    const Tensor& documents() const { return documents_; }
     // What the head reads, [batch, length, width]; and the head's weight, [vocabulary, width].
     virtual Tensor hidden(const Tensor& tokens) = 0;
     virtual Tensor head() const = 0;
+
+  private:
+    Tensor documents_;  // until the next call: blocks may run again in backward
 };
 
 // The sizes that the options of a model leave at 0, from the data; a UsageError where the data do not fit the model.

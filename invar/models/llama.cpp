@@ -25,9 +25,10 @@ Tensor value_of(const Parameter* parameter) {
 
 class SelfAttention : public Module {
   public:
-    SelfAttention(const LlamaOptions& o, const Tensor& table)
+    SelfAttention(const LlamaOptions& o, const Tensor& table, const Tensor& documents)
         : options_(o),
           table_(table),
+          documents_(documents),
           q_proj_(add<Projection>("q_proj", o.width, o.heads * o.head_width, o.attention_bias)),
           k_proj_(add<Projection>("k_proj", o.width, o.kv_heads * o.head_width, o.attention_bias)),
           v_proj_(add<Projection>("v_proj", o.width, o.kv_heads * o.head_width, o.attention_bias)),
@@ -39,14 +40,15 @@ class SelfAttention : public Module {
         const Tensor qkv = ops::linears(x, {q_proj_.weight.value, k_proj_.weight.value, v_proj_.weight.value}, biases);
         const std::int64_t heads = options_.heads, kv_heads = options_.kv_heads;
         const Tensor turned = ops::rotary(qkv, heads, kv_heads, table_, {.offset = cache.tokens()});
-        return o_proj_(cache.on ? cache.attend(turned, heads, kv_heads)
-                                : ops::self_attention(turned, heads, kv_heads, {.causal = true}));
+        return o_proj_(cache.on
+                           ? cache.attend(turned, heads, kv_heads)
+                           : ops::self_attention(turned, heads, kv_heads, {.causal = true, .documents = documents_}));
     }
     KeyValueCache cache;
 
   private:
     const LlamaOptions& options_;
-    const Tensor& table_;
+    const Tensor &table_, &documents_;
     Projection &q_proj_, &k_proj_, &v_proj_, &o_proj_;
 };
 
@@ -68,9 +70,9 @@ class SwigluLayer : public Module {
 // the norm behind it.
 class DecoderLayer : public Module {
   public:
-    DecoderLayer(const LlamaOptions& o, const Tensor& table)
+    DecoderLayer(const LlamaOptions& o, const Tensor& table, const Tensor& documents)
         : input_layernorm_(add<RmsNorm>("input_layernorm", o.width, o.eps)),
-          self_attn_(add<SelfAttention>("self_attn", o, table)),
+          self_attn_(add<SelfAttention>("self_attn", o, table, documents)),
           post_attention_layernorm_(add<RmsNorm>("post_attention_layernorm", o.width, o.eps)),
           mlp_(add<SwigluLayer>("mlp", o)) {}
 
@@ -91,14 +93,14 @@ class DecoderLayer : public Module {
 // What Hugging Face calls `model`: all but the head.
 class Decoder : public Module {
   public:
-    explicit Decoder(const LlamaOptions& o)
+    Decoder(const LlamaOptions& o, const Tensor& documents)
         : options_(o),
           embed_tokens_(add<Embedding>("embed_tokens", o.vocabulary, o.width)),
           layers_(add<ModuleList>("layers")),
           table_(ops::rotary_table(o.length, ops::rotary_speeds(o.head_width, o.rotary))) {
         draw_normal(embed_tokens_.weight, kDeviation);
         for (std::int64_t i = 0; i < o.layers; ++i)
-            blocks_.push_back(&layers_.append(std::make_unique<DecoderLayer>(options_, table_)));
+            blocks_.push_back(&layers_.append(std::make_unique<DecoderLayer>(options_, table_, documents)));
         norm_ = &add<RmsNorm>("norm", o.width, o.eps);
     }
     Tensor forward(const Tensor& tokens) override {
@@ -121,7 +123,7 @@ class Decoder : public Module {
 
 class Llama : public LanguageModel {
   public:
-    explicit Llama(const LlamaOptions& o) : options_(o), model_(add<Decoder>("model", o)) {
+    explicit Llama(const LlamaOptions& o) : options_(o), model_(add<Decoder>("model", o, documents())) {
         if (!o.tied) lm_head_ = &add<Projection>("lm_head", o.width, o.vocabulary, false);
     }
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Llama>(options_); }

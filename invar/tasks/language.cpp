@@ -28,7 +28,10 @@ class Language : public Task {
         check<UsageError>(x.rank() == 2 && y.shape() == x.shape() && !is_floating(x.dtype()),
                           "task language predicts the token behind each of x, and x is {}, y {}; use data=text",
                           x.str(), y.str());
-        if (dynamic_cast<LanguageModel*>(&model) != nullptr) return model(x, y)[0];
+        const bool documents = batch.has("documents");
+        if (dynamic_cast<LanguageModel*>(&model) != nullptr)
+            return documents ? model(x, y, batch["documents"])[0] : model(x, y)[0];
+        check<UsageError>(!documents, "data.documents: this model does not keep attention within documents");
         return ops::cross_entropy(model(x), y);
     }
     std::vector<Metric> metrics() const override {

@@ -38,6 +38,19 @@ TEST(TextData, CutsATextIntoRowsAndTheTokensThatFollow) {
     EXPECT_THROW(open_data(text(folder.path() / "none", "4"), Split::train), Error);
 }
 
+TEST(TextData, CountsTheDocumentsOfARow) {
+    const TemporaryFolder folder;
+    const fs::path file = folder.path() / "text.txt";
+    write_file_atomically(file, "ab<|endoftext|>cdef<|endoftext|><|endoftext|>gh");  // 11 tokens
+    Part part = text(file, "5");
+    part.set("test_share", "0").set("documents", "true");
+    const std::vector<std::int64_t> indices = {0, 1};
+    const Batch batch = open_data(part, Split::train)->read(indices);
+    EXPECT_EQ(batch["documents"].to_vector<int>(), (std::vector<int>{0, 0, 0, 1, 1, 0, 0, 0, 1, 2}));
+    part.set("documents", "false");
+    EXPECT_FALSE(open_data(part, Split::train)->read(indices).has("documents"));
+}
+
 TEST(TokenData, ReadsShardsAsOneSequence) {
     const TemporaryFolder folder;
     std::vector<TokenId> all;
@@ -56,6 +69,9 @@ TEST(TokenData, ReadsShardsAsOneSequence) {
     const std::vector<std::int64_t> indices = {2};  // over the end of the first shard
     const std::vector<std::int64_t> x = data->read(indices)["x"].to_vector<std::int64_t>();
     for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(x[i], std::int64_t(all[20 + i])) << i;
+    part.set("documents", "true");
+    EXPECT_ERROR(open_data(part, Split::train), UsageError, "data.documents needs data.tokenizer");
+    part.set("documents", "false");
     part.set("vocabulary", "30");
     EXPECT_ERROR(open_data(part, Split::train)->read(indices), IoError, "and there are 30");
 }

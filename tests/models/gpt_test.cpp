@@ -156,12 +156,30 @@ TEST(Sampling, DrawsAmongTheLikeliestByTheirShares) {
     EXPECT_ERROR(draw_token({0.0, std::nan("")}, {}, 0.5), Error, "NaN");
 }
 
+// What a change in one document does to the loss is then the same whatever the other one says.
+TEST(Gpt, KeepsAttentionWithinDocuments) {
+    const std::unique_ptr<LanguageModel> model = golden_model();
+    std::vector<std::int64_t> documents;
+    for (std::int64_t i = 0; i < 2 * kLength; ++i) documents.push_back(i % kLength >= 4);
+    const Tensor within = Tensor::from(documents, {2, kLength});
+    const auto loss = [&](bool masked, std::int64_t first, std::int64_t last) {
+        const Tensor x = ids(7, 0);
+        x.data<std::int64_t>()[1] = first, x.data<std::int64_t>()[6] = last;
+        return (masked ? (*model)(x, ids(5, 1), within) : (*model)(x, ids(5, 1)))[0].item();
+    };
+    const auto interplay = [&](bool masked) {
+        return std::abs((loss(masked, 2, 9) - loss(masked, 3, 9)) - (loss(masked, 2, 11) - loss(masked, 3, 11)));
+    };
+    EXPECT_LT(interplay(true), 1e-6);
+    EXPECT_GT(interplay(false), 3e-6);
+}
+
 TEST(Gpt, RefusesWhatDoesNotFit) {
     EXPECT_ERROR(make_gpt({.heads = 5, .width = 32, .vocabulary = 9, .length = 3}), UsageError, "no multiple");
     EXPECT_ERROR(make_gpt({}), UsageError, "needs a vocabulary");
     const std::unique_ptr<LanguageModel> model = golden_model();
     EXPECT_ERROR((*model)(ops::zeros({1, kLength + 1}, Dtype::i64)), UsageError, "has places for 9 tokens");
-    EXPECT_ERROR((*model)(ids(7, 0), ids(7, 0), ids(7, 0)), UsageError, "not 3 tensors");
+    EXPECT_ERROR((*model)(ids(7, 0), ids(7, 0), ids(7, 0), ids(7, 0)), UsageError, "not 4 tensors");
 }
 
 }  // namespace

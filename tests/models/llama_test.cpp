@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
@@ -179,6 +181,28 @@ TEST(Llama, TakesSeveralTokensBehindOthersFromTheCache) {
     const std::vector<double> got = (*model)(ops::contiguous(ids(7, 0)[{every, rest}])).to_vector<double>();
     ASSERT_EQ(got.size(), expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6);
+}
+
+// Positions are relative, so that a document in a row is what it is alone.
+TEST(Llama, KeepsAttentionWithinDocuments) {
+    const std::unique_ptr<LanguageModel> model = make_llama(options_of(with_a_head()));
+    fill_by_formula(*model);
+    const Tensor x = ids(7, 0), y = ids(5, 1);
+    std::vector<std::int64_t> documents;
+    for (std::int64_t i = 0; i < 2 * kLength; ++i) documents.push_back(i % kLength >= 4);
+    const double mixed = (*model)(x, y)[0].item();
+    for (const Recompute level : {Recompute::none, Recompute::light, Recompute::block}) {
+        model->set_recompute(level == Recompute::light ? level : Recompute::none);
+        for (Module* block : model->checkpoint_blocks())
+            block->set_recompute(level == Recompute::block ? level : Recompute::none);
+        const Tensor whole = (*model)(x, y, Tensor::from(documents, {2, kLength}))[0];
+        const auto part = [&](Slice columns) {
+            const Tensor rows = ops::contiguous(x[{Slice{}, columns}]), next = ops::contiguous(y[{Slice{}, columns}]);
+            return (*model)(rows, next)[0].item() * double(rows.size(1)) / double(kLength);
+        };
+        EXPECT_NEAR(whole.item(), part({0, 4}) + part({4, kLength}), 1e-6);
+        EXPECT_GT(std::abs(whole.item() - mixed), 1e-4);
+    }
 }
 
 TEST(Llama, RefusesWhatDoesNotFit) {
