@@ -6,10 +6,12 @@ import statistics
 import sys
 from collections import defaultdict
 
-FP32_BAR = {"convnet": 1.6, "mlp": 1.4}  # of PyTorch's best FP32
-LOW_BAR = 0.85  # of our own FP32, in samples/s
+FP32_BAR = {"convnet": 1.6, "mlp": 1.4, "gpt": 1.2}  # of PyTorch's best FP32
+LOW_BAR = {"convnet": 0.85, "mlp": 0.85, "gpt": 0.8}  # of our own FP32, in samples/s
+BF16_BAR = {"gpt": 1.2}  # of PyTorch's BF16, where the CPU has it
 ACTIVATIONS_BAR = 0.6  # of our own FP32, in bytes
-TITLES = {"convnet": "ConvNet, batch 128", "mlp": "MLP 784-2048-2048-10, batch 512"}
+TITLES = {"convnet": "ConvNet, batch 128", "mlp": "MLP 784-2048-2048-10, batch 512",
+          "gpt": "GPT, 6 layers of 384, 8 x 256 tokens"}
 
 
 def cpu_model():
@@ -18,6 +20,11 @@ def cpu_model():
             if line.startswith("model name"):
                 return line.split(": ", 1)[1].strip()
     return platform.processor()
+
+
+def has_native_bf16():
+    with open("/proc/cpuinfo") as info:
+        return any(flag in info.read().split() for flag in ("avx512_bf16", "amx_bf16"))
 
 
 def main():
@@ -42,6 +49,8 @@ def main():
         return f"{ratio:.2f}", f"{'<=' if most else '>='} {bar}", "yes" if good else "NO"
 
     for work, title in TITLES.items():
+        if not any(key[0] == work for key in ms):
+            continue
         ours = {p: ms[work, "invar", p, ""] for p in ("32-true", "16-mixed", "bf16-mixed")}
         best = min(value for (w, side, p, _), value in ms.items() if (w, side, p) == (work, "torch", "fp32"))
         for (w, side, precision, layout), value in ms.items():
@@ -51,7 +60,11 @@ def main():
                      *judge(best / ours["32-true"], FP32_BAR[work])))
         for precision in ("16-mixed", "bf16-mixed"):
             rows.append((title, f"invar {precision}", f"{ours[precision]:.1f}", "invar 32-true",
-                         *judge(ours["32-true"] / ours[precision], LOW_BAR)))
+                         *judge(ours["32-true"] / ours[precision], LOW_BAR[work])))
+        theirs = ms.get((work, "torch", "bf16", "default"))
+        if theirs and work in BF16_BAR and has_native_bf16():
+            rows.append((title, "invar bf16-mixed", f"{ours['bf16-mixed']:.1f}", "torch bf16",
+                         *judge(theirs / ours["bf16-mixed"], BF16_BAR[work])))
         share = activations[work, "16-mixed"] / activations[work, "32-true"]
         rows.append((title, "16-mixed peak activations", f"{activations[work, '16-mixed'] / 2**20:.1f} MiB", "invar 32-true",
                      *judge(share, ACTIVATIONS_BAR, most=True)))

@@ -41,9 +41,12 @@ while [ "$round" -le "$ROUNDS" ]; do
     invar convnet model=convnet data.batch_size=128
     torch mlp fp32 "$STEPS" 2
     invar mlp model=mlp 'model.hidden=[2048,2048]' data.batch_size=512
+    torch gpt fp32 "$STEPS" 2
+    invar gpt gpt data=chains data.length=256 data.vocabulary=257 data.batch_size=8
     if [ -z "${SKIP_BF16:-}" ] && [ "$round" -eq 1 ]; then
         torch convnet bf16 2 1
         torch mlp bf16 1 1
+        torch gpt bf16 2 1
     fi
     round=$((round + 1))
 done

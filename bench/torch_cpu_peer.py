@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The other side of cpu_vs_torch.sh: a training step of the same two networks in PyTorch, on the CPU.
+"""The other side of cpu_vs_torch.sh: a training step of the same networks in PyTorch, on the CPU.
 
 Prints one JSON object a line: work, precision, layout, ms_per_step (median), samples_per_s, threads, torch.
 """
@@ -37,7 +37,42 @@ def make_mlp():
                          nn.Linear(2048, 10))
 
 
-WORKS = {"convnet": (ConvNet, 128), "mlp": (make_mlp, 512)}
+VOCABULARY, LENGTH, WIDTH, HEADS, LAYERS = 257, 256, 384, 6, 6
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.register_buffer("hidden", torch.ones(LENGTH, LENGTH).triu(1).bool())
+
+    def attention(self, x):
+        q, k, v = (t.view(*t.shape[:2], HEADS, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        scores = (q @ k.transpose(-1, -2)) * (WIDTH // HEADS) ** -0.5
+        weights = scores.masked_fill(self.hidden, float("-inf")).softmax(-1)
+        return self.out((weights.to(v.dtype) @ v).transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.down(nn.functional.gelu(self.up(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    """Invar's `gpt` of six layers: learned positions, pre-norm blocks, a head that is the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.blocks, self.ln_f = nn.Sequential(*(Block() for _ in range(LAYERS))), nn.LayerNorm(WIDTH)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe.weight
+        return nn.functional.linear(self.ln_f(self.blocks(x)), self.wte.weight).flatten(0, 1)
+
+
+WORKS = {"convnet": (ConvNet, 128), "mlp": (make_mlp, 512), "gpt": (Gpt, 8)}
 
 
 class Step:
@@ -47,8 +82,12 @@ class Step:
         torch.manual_seed(0)
         make, self.batch = WORKS[work]
         self.model = make().train()
-        self.x = torch.randn(self.batch, 1, 28, 28)
-        self.y = torch.randint(0, 10, (self.batch,))
+        if work == "gpt":
+            self.x = torch.randint(0, VOCABULARY, (self.batch, LENGTH))
+            self.y = torch.randint(0, VOCABULARY, (self.batch * LENGTH,))
+        else:
+            self.x = torch.randn(self.batch, 1, 28, 28)
+            self.y = torch.randint(0, 10, (self.batch,))
         if channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
             self.x = self.x.contiguous(memory_format=torch.channels_last)
