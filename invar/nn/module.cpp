@@ -4,7 +4,6 @@
 #include <fnmatch.h>
 
 #include <cstdlib>
-#include <set>
 #include <typeinfo>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "invar/core/rng.h"
 #include "invar/core/suggest.h"
 #include "invar/kernels/kernels.h"
+#include "invar/nn/mismatch.h"
 #include "invar/nn/module_watch.h"
 #include "invar/ops/checkpoint.h"
 #include "invar/ops/to.h"
@@ -270,47 +270,40 @@ StateDict Module::state_dict() {
     return state;
 }
 
+std::map<std::string, Module::StateEntry> Module::state_entries() {
+    std::map<std::string, StateEntry> entries;
+    for (const Parameter* parameter : parameters())
+        entries.emplace(parameter->name,
+                        StateEntry{file_shape_of(parameter->value, parameter->layout), parameter->value.dtype()});
+    visit("", [&](const std::string& path, Module& module) {
+        for (auto& [name, buffer] : module.buffers_)
+            entries.emplace(joined(path, name), StateEntry{buffer->shape(), buffer->dtype()});
+    });
+    return entries;
+}
+
 void Module::load_state_dict(const StateDict& state, bool strict) {
-    std::set<std::string> unused;
-    for (const auto& [name, tensor] : state) unused.insert(name);
-    std::vector<std::string> missing, misshapen;
-    std::vector<std::function<void()>> loads;  // nothing is written until everything is known to fit
-    for (Parameter* parameter : parameters()) {
-        const auto found = state.find(parameter->name);
-        if (found == state.end()) {
-            missing.push_back(parameter->name);
-            continue;
-        }
-        unused.erase(parameter->name);
-        const Shape expected = file_shape_of(parameter->value, parameter->layout);
-        if (found->second.shape() != expected)
-            misshapen.push_back(
-                fmt::format("{} is {} and should be {}", parameter->name, found->second.shape().str(), expected.str()));
-        loads.push_back([parameter, tensor = found->second] { parameter->from_file(tensor); });
+    WeightMismatch mismatch;
+    const std::map<std::string, StateEntry> own = state_entries();
+    for (const auto& [name, entry] : own) {
+        const auto found = state.find(name);
+        if (found == state.end() && strict) mismatch.missing.push_back(name);
+        if (found != state.end() && found->second.shape() != entry.shape)
+            mismatch.add_misshapen(name, found->second.shape(), entry.shape);
     }
+    for (const auto& [name, tensor] : state)
+        if (strict && !own.contains(name)) mismatch.unexpected.push_back(name);
+    check(mismatch.empty(), "{}", mismatch.str());  // nothing is written until everything is known to fit
+    for (Parameter* parameter : parameters())
+        if (const auto found = state.find(parameter->name); found != state.end()) parameter->from_file(found->second);
     visit("", [&](const std::string& path, Module& module) {
         for (auto& [name, buffer] : module.buffers_) {
-            const std::string full = joined(path, name);
-            const auto found = state.find(full);
-            if (found == state.end()) {
-                missing.push_back(full);
-                continue;
-            }
-            unused.erase(full);
-            if (found->second.shape() != buffer->shape())
-                misshapen.push_back(
-                    fmt::format("{} is {} and should be {}", full, found->second.shape().str(), buffer->shape().str()));
-            loads.push_back([target = *buffer, tensor = found->second] {
-                kernels_for(target.device()).copy(ops::to(tensor, target.device()).view(), target.view());
-                target.bump_version();
-            });
+            const auto found = state.find(joined(path, name));
+            if (found == state.end()) continue;
+            kernels_for(buffer->device()).copy(ops::to(found->second, buffer->device()).view(), buffer->view());
+            buffer->bump_version();
         }
     });
-    check(misshapen.empty(), "these weights are of another model: {}", listed(misshapen));
-    check(!strict || missing.empty(), "these weights are of another model: missing {}", listed(missing));
-    check(!strict || unused.empty(), "these weights are of another model: unexpected {}",
-          listed({unused.begin(), unused.end()}));
-    for (const auto& load : loads) load();
 }
 
 Module& Module::adopt(const std::string& name, std::unique_ptr<Module> child) {

@@ -68,7 +68,18 @@ class Module {
 
     // PyTorch's names and layouts, on the host. Strict loading names what is missing, unexpected or misshapen.
     StateDict state_dict();
+    // What state_dict() holds, without a copy of it.
+    struct StateEntry {
+        Shape shape;
+        Dtype dtype;
+    };
+    std::map<std::string, StateEntry> state_entries();
     void load_state_dict(const StateDict& state, bool strict = true);
+
+    // For weights of somebody else's: what this model calls the tensor that a file calls `in_file`, which is the same
+    // name unless a model knows better, and "" for one that it has no use for. Two names may mean one tensor, which
+    // must then be the same in both.
+    virtual std::string own_name(const std::string& in_file) const { return in_file; }
 
     // The precision this module and everything below it runs in, whatever surrounds it.
     void set_precision(std::optional<Precision> precision) { precision_ = precision; }

@@ -8,7 +8,8 @@
 namespace invar {
 
 // Reads a safetensors file of weights into the model. The header is held against the model first, so that a file of
-// another model is refused before anything of it is read, however large it is.
+// another model is refused before anything of it is read, however large it is, with every name that does not fit; names
+// of others are those that Module::own_name knows.
 void load_weights(Module& model, const std::filesystem::path& file);
 
 }  // namespace invar

@@ -133,7 +133,20 @@ TEST(Module, LoadsAllOrNothing) {
         "head.weight is [5, 63] and should be [5, 64]");
     refused([](StateDict& s) { s["first.conv.weight"] = ops::ones({4, 3, 3, 2}); }, "should be [4, 3, 3, 3]");
     refused([](StateDict& s) { s["first.norm.running_mean"] = ops::ones({5}); }, "first.norm.running_mean is [5]");
-    refused([](StateDict& s) { s.clear(); }, "and 5 more");
+    refused(
+        [](StateDict& s) {
+            s.erase("head.bias");
+            s["head.weight"] = ops::ones({5, 63});
+            s["tail.weight"] = ops::ones({1});
+        },
+        "missing head.bias; unexpected tail.weight; head.weight is [5, 63] and should be [5, 64]");
+}
+
+TEST(Module, NamesTenOfManyTensorsThatDoNotFitAndCountsTheRest) {
+    Net net;
+    StateDict state = net.state_dict();
+    for (char name = 'a'; name <= 'l'; ++name) state[std::string(1, name)] = ops::ones({1});
+    EXPECT_ERROR(net.load_state_dict(state), Error, "unexpected a, b, c, d, e, f, g, h, i, j and 2 more");
 }
 
 TEST(Module, LoadsAPartWhereNotStrict) {
