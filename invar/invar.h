@@ -22,6 +22,8 @@
 #include "invar/diagnose/replay.h"
 #include "invar/diagnose/tune.h"
 #include "invar/formats/inspect.h"
+#include "invar/hub/export.h"
+#include "invar/hub/folder.h"
 #include "invar/io/checkpoint.h"
 #include "invar/io/safetensors.h"
 #include "invar/kernels/devices.h"

@@ -11,6 +11,7 @@
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
+#include "invar/hub/folder.h"
 #include "invar/io/file.h"
 #include "invar/io/temporary_folder.h"
 #include "invar/train/run_config.h"
@@ -78,6 +79,7 @@ ConfigSources config_sources() {
     add_folder(sources.config_dirs, "configs");
     if (const auto ours = installed_folder(INVAR_CONFIGS_FROM_LIB, INVAR_CONFIGS_FROM_BIN, "configs"))
         add_folder(sources.config_dirs, *ours);
+    sources.folder_keys = keys_of_folder;
     return sources;
 }
 
@@ -125,8 +127,11 @@ Config ConfigArguments::load() const {
     return load_config(config(), overrides(), config_sources());
 }
 
+// The configuration of a run has the keys of its folder of weights already, and goes on without it.
 Config ConfigArguments::load_over(const fs::path& file) const {
-    return load_config(file.string(), overrides(), config_sources());
+    ConfigSources sources = config_sources();
+    sources.folder_keys = nullptr;
+    return load_config(file.string(), overrides(), sources);
 }
 
 Config ConfigArguments::load_over_text(const std::string& yaml) const {

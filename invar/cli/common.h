@@ -10,8 +10,8 @@
 
 namespace invar {
 
-// $INVAR_CONFIG_DIR (several with ':'), ./configs, then share/invar/configs beside the program, or where it is started
-// in its build folder the source tree; those that exist.
+// What every command composes its configuration from: group files in $INVAR_CONFIG_DIR (several with ':'), ./configs, then share/invar/configs beside the program, or where it is started
+// in its build folder the source tree, those that exist; and folders of Hugging Face's, where init_from names one.
 ConfigSources config_sources();
 
 // Whether a word sets a key or takes one back: key=value, or Hydra's ~key.

@@ -137,6 +137,7 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
         std::erase_if(keys.words, [](const std::string& word) { return !is_override(word); });
         config = keys.load_over_text(failure.config_yaml());
     }
+    config.init_from.clear();  // the weights are kept with the failure
     Finding finding;
     Replayed step;
     std::string precision;
@@ -191,7 +192,7 @@ int diagnose_command(DiagnoseArguments& a) {
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
         latest.check_usable(word);
         for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
-        if (latest) checkpoint = load_checkpoint(latest.path);
+        if (latest) checkpoint = load_checkpoint(latest.path), config.init_from.clear();
     } else {
         config = a.load();
     }

@@ -1,4 +1,4 @@
-// `invar sample`: text from a language model that a run has trained.
+// `invar sample`: text from a language model that a run has trained, or from one of Hugging Face's.
 #include "invar/models/sample.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
+#include "invar/hub/folder.h"
 #include "invar/kernels/devices.h"
 #include "invar/tasks/registry.h"
 #include "invar/text/tokenizer.h"
@@ -55,13 +56,24 @@ void sample_text(SampleArguments& arguments) {
                       "say which run, and how the text begins, as in: {} sample runs/gpt \"Once upon\"",
                       program_name());
     const fs::path folder = words[0];
-    check<UsageError>(RunFolder::is_run(folder), "{}: not the folder of a run: it has no config.yaml", folder.string());
-    const LatestCheckpoint found = find_checkpoint(folder, arguments.checkpoint);
-    found.check_usable(folder);
-    check(bool(found), "{}: the run has no whole checkpoint yet", folder.string());
-
-    Config config = arguments.load_run(folder);
-    config.init_from.clear();
+    LatestCheckpoint found;
+    Config config;
+    if (!RunFolder::is_run(folder) && is_hub_folder(folder)) {
+        // Its weights are those to begin with; its tokenizer is that of a text of which nothing is read.
+        arguments.words.insert(arguments.words.begin(),
+                               {"init_from=" + quote_yaml(folder.string()), "data=text", "data.length=1"});
+        config = arguments.load();
+    } else {
+        check<UsageError>(RunFolder::is_run(folder),
+                          "{}: not the folder of a run: it has no config.yaml; nor one of Hugging Face's: it has no "
+                          "config.json",
+                          folder.string());
+        found = find_checkpoint(folder, arguments.checkpoint);
+        found.check_usable(folder);
+        check(bool(found), "{}: the run has no whole checkpoint yet", folder.string());
+        config = arguments.load_run(folder);
+        config.init_from.clear();
+    }
     const Device device = resolve_device(config.trainer.device);
     const Precision precision = config.trainer.resolved_precision();
     precision.require(device);
@@ -70,7 +82,7 @@ void sample_text(SampleArguments& arguments) {
     const std::unique_ptr<Module> made = make_initial_model(*make_task(config), config);
     auto* const model = dynamic_cast<LanguageModel*>(made.get());
     check<UsageError>(model != nullptr, "{}: model {} is no language model", folder.string(), config.model.name());
-    model->load_state_dict(model_weights(load_checkpoint(found.path)));
+    if (found) model->load_state_dict(model_weights(load_checkpoint(found.path)));
     model->to(device);
 
     const Tokenizer tokenizer = tokenizer_of(config);
@@ -109,9 +121,10 @@ void sample_text(SampleArguments& arguments) {
 }  // namespace
 
 void add_sample(CLI::App& app, int&) {
-    CLI::App* command = app.add_subcommand("sample", "Write text with a language model that a run has trained");
+    CLI::App* command =
+        app.add_subcommand("sample", "Write text with a language model of a run, or of a Hugging Face folder");
     auto a = std::make_shared<SampleArguments>();
-    a->add_to(*command, "RUN PROMPT [key=value ...]");
+    a->add_to(*command, "RUN|FOLDER PROMPT [key=value ...]");
     command->add_option("--tokens", a->options.tokens, "How many at most")
         ->check(CLI::Range(1, 1 << 24))
         ->type_name("N");
@@ -127,7 +140,8 @@ void add_sample(CLI::App& app, int&) {
     command->add_flag("--no-cache", a->no_cache, "Read the whole text anew for each token; the result is the same");
     command->add_flag("--json", a->json, "Print one JSON object");
     command->footer(example({"invar sample runs/gpt \"Once upon a time\"",
-                             "invar sample runs/gpt \"The\" --temperature 0.8 --top-k 40 --seed 3"}));
+                             "invar sample runs/gpt \"The\" --temperature 0.8 --top-k 40 --seed 3",
+                             "invar sample models/gpt2 \"The\" trainer.precision=bf16-mixed"}));
     command->callback([a] { sample_text(*a); });
 }
 

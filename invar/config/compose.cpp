@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "invar/config/folder_keys.h"
 #include "invar/config/keys.h"
 #include "invar/config/tree.h"
 #include "invar/core/error.h"
@@ -114,10 +115,14 @@ class Composer {
     // Groups of which some file has chosen one that was not taken, since they were decided above it.
     const std::set<std::string>& not_taken() const { return not_taken_; }
 
+    // From here on it is the command line that is added.
+    void end_of_files() { files_end_ = settings_.size(); }
+
     Config build() const {
         Config config;
         Origins origins;
-        apply(settings_, config, origins);
+        const auto words = settings_.begin() + std::ptrdiff_t(files_end_);
+        apply(with_folder_keys({settings_.begin(), words}, {words, settings_.end()}, sources_), config, origins);
         check_together(config, origins);
         return config;
     }
@@ -154,6 +159,7 @@ class Composer {
 
     ConfigSources sources_;
     std::vector<Setting> settings_;
+    std::size_t files_end_ = 0;
     std::set<std::string> not_taken_;
 };
 
@@ -269,6 +275,7 @@ Config load_config(const std::string& config_or_experiment, const std::vector<st
     } else if (!config_or_experiment.empty()) {
         composer.pick("experiment", config_or_experiment, kCommandLine, decided);
     }
+    composer.end_of_files();
     // The command line comes after every file, whatever the file says itself; single values after whole groups.
     for (const auto& [group, name] : command_line.picks) {
         if (name.empty()) continue;

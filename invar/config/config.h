@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -161,9 +162,22 @@ struct Config {
 // The same run in another precision from its first step to its last; in FP32 without exceptions for modules.
 Config in_precision(Config config, const std::string& precision);
 
+// A key of which a folder of weights knows the value.
+struct FolderKey {
+    enum class Kind {
+        fixed,    // the weights are of it, and nothing else will do
+        at_most,  // nor will a larger number
+        start     // only where nobody says otherwise, and where the configuration has such a key
+    };
+    std::string key, value;
+    Kind kind = Kind::fixed;
+};
+
 // Where group files lie: each folder holds trainer/, model/, data/, ..., experiment/. Earlier folders win.
 struct ConfigSources {
     std::vector<std::filesystem::path> config_dirs;
+    // What is known of a run whose init_from is this folder; model.name is among it. Nobody is asked where it is empty.
+    std::function<std::vector<FolderKey>(const std::filesystem::path& folder)> folder_keys{};
 };
 
 // Composes a run's configuration as Hydra does. The first argument is a YAML file or the name of one in experiment/

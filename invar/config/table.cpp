@@ -108,7 +108,8 @@ std::vector<Field> make_fields() {
          key("output_dir", &Config::output_dir, path(), "Where the folders of runs are made."),
          key("seed", &Config::seed, at_least(0), "Seed of initial weights, shuffling and dropout."),
          key("init_from", &Config::init_from, any(),
-             "A safetensors file with the initial weights; empty for fresh ones."),
+             "A safetensors file with the initial weights, or a folder of Hugging Face's, which chooses the model too; "
+             "empty for fresh ones."),
          key("plugins", &Config::plugins, path(), "Shared libraries that register models, data sets or tasks.")});
 
     using T = TrainerConfig;

@@ -106,6 +106,13 @@ class Gpt : public LanguageModel {
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Gpt>(options_); }
     std::vector<Module*> checkpoint_blocks() override { return {blocks_.begin(), blocks_.end()}; }
     std::int64_t context() const override { return options_.length; }
+    // Files of the model with its head begin names so; the causal mask is in older ones, and the head is wte.
+    std::string own_name(const std::string& in_file) const override {
+        constexpr std::string_view kPrefix = "transformer.";
+        if (in_file.ends_with(".attn.bias") || in_file.ends_with(".attn.masked_bias")) return "";
+        if (in_file == "lm_head.weight") return "wte.weight";
+        return in_file.starts_with(kPrefix) ? in_file.substr(kPrefix.size()) : in_file;
+    }
 
   protected:
     Tensor hidden(const Tensor& tokens) override {

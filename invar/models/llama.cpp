@@ -90,6 +90,19 @@ class DecoderLayer : public Module {
     SwigluLayer& mlp_;
 };
 
+ops::RotarySpeeds speeds_of(const LlamaOptions& o) {
+    using Scaling = ops::RotarySpeeds::Scaling;
+    const Scaling scaling = o.rope_scaling == "linear"   ? Scaling::linear
+                            : o.rope_scaling == "llama3" ? Scaling::llama3
+                                                         : Scaling::none;
+    return {.base = o.rope_theta,
+            .scaling = scaling,
+            .factor = o.rope_factor,
+            .low_freq_factor = o.rope_low_freq_factor,
+            .high_freq_factor = o.rope_high_freq_factor,
+            .original_length = double(o.rope_original_length)};
+}
+
 // What Hugging Face calls `model`: all but the head.
 class Decoder : public Module {
   public:
@@ -97,7 +110,7 @@ class Decoder : public Module {
         : options_(o),
           embed_tokens_(add<Embedding>("embed_tokens", o.vocabulary, o.width)),
           layers_(add<ModuleList>("layers")),
-          table_(ops::rotary_table(o.length, ops::rotary_speeds(o.head_width, o.rotary))) {
+          table_(ops::rotary_table(o.length, ops::rotary_speeds(o.head_width, speeds_of(o)))) {
         draw_normal(embed_tokens_.weight, kDeviation);
         for (std::int64_t i = 0; i < o.layers; ++i)
             blocks_.push_back(&layers_.append(std::make_unique<DecoderLayer>(options_, table_, documents)));
@@ -129,6 +142,14 @@ class Llama : public LanguageModel {
     std::unique_ptr<Module> new_instance() const override { return std::make_unique<Llama>(options_); }
     std::vector<Module*> checkpoint_blocks() override { return {model_.blocks().begin(), model_.blocks().end()}; }
     std::int64_t context() const override { return options_.length; }
+    // Files of the model without its head leave `model.` out; older ones keep the speeds of the positions.
+    std::string own_name(const std::string& in_file) const override {
+        if (in_file.ends_with(".rotary_emb.inv_freq")) return "";
+        if (in_file == "lm_head.weight" && options_.tied) return "model.embed_tokens.weight";
+        for (const char* start : {"embed_tokens.", "layers.", "norm."})
+            if (in_file.starts_with(start)) return "model." + in_file;
+        return in_file;
+    }
 
   protected:
     Tensor hidden(const Tensor& tokens) override {
@@ -168,27 +189,46 @@ const RegisterModel<O> kLlama{
      key("head_width", &O::head_width, within(0, 4096), "Of one head; 0 for the width over the heads.",
          {"model.head_dim"}),
      key("vocabulary", &O::vocabulary, at_least(0), "Tokens; 0 for as many as the data have.", {"model.vocab_size"}),
-     key("length", &O::length, at_least(0), "Places for tokens; 0 for as many as a sample has.",
+     key("length", &O::length, within(0, 1 << 20), "Places for tokens; 0 for as many as a sample has.",
          {"model.max_position_embeddings"}),
      key("tied", &O::tied, any(), "The head is the embedding of the tokens.", {"model.tie_word_embeddings"}),
      key("attention_bias", &O::attention_bias, any(), "Biases on queries, keys and values, as in Qwen."),
      key("eps", &O::eps, above(0), "Of the norms.", {"model.rms_norm_eps"}),
-     key("rope_theta", &O::rope_theta, above(1), "What the speeds of rotary positions are powers of.")}};
+     key("rope_theta", &O::rope_theta, above(1), "What the speeds of rotary positions are powers of."),
+     key("rope_scaling", &O::rope_scaling, one_of({"none", "linear", "llama3"}),
+         "How they are slowed down to reach further than a model was first trained for: linear all of them, llama3 "
+         "the slow ones."),
+     key("rope_factor", &O::rope_factor, above(0), "By how much, with rope_scaling."),
+     key("rope_low_freq_factor", &O::rope_low_freq_factor, above(0),
+         "With llama3: pairs that turn less often than this in rope_original_length are slowed down whole."),
+     key("rope_high_freq_factor", &O::rope_high_freq_factor, above(0),
+         "With llama3: pairs that turn more often than this are left alone."),
+     key("rope_original_length", &O::rope_original_length, at_least(1),
+         "With llama3: the tokens in a row that the model was first trained on.",
+         {"model.original_max_position_embeddings"})}};
 
 }  // namespace
 
-std::unique_ptr<LanguageModel> make_llama(const LlamaOptions& given) {
-    LlamaOptions o = given;
+LlamaOptions resolved(LlamaOptions o) {
     if (o.kv_heads == 0) o.kv_heads = o.heads;
     if (o.hidden == 0) o.hidden = (o.width * 8 / 3 + 63) / 64 * 64;
     check<UsageError>(o.head_width > 0 || o.width % o.heads == 0,
                       "model.width = {}: is no multiple of model.heads = {}", o.width, o.heads);
     if (o.head_width == 0) o.head_width = o.width / o.heads;
-    o.rotary.base = o.rope_theta;
     check<UsageError>(o.heads % o.kv_heads == 0, "model.heads = {}: is no multiple of model.kv_heads = {}", o.heads,
                       o.kv_heads);
     check<UsageError>(o.head_width % 2 == 0, "a head is {} wide; rotary positions turn pairs (model.head_width)",
                       o.head_width);
+    check<UsageError>(o.rope_scaling == "none" || o.rope_scaling == "linear" || o.rope_scaling == "llama3",
+                      "model.rope_scaling = {}: must be none, linear or llama3", o.rope_scaling);
+    check<UsageError>(o.rope_scaling != "llama3" || o.rope_high_freq_factor > o.rope_low_freq_factor,
+                      "model.rope_high_freq_factor = {}: must be above model.rope_low_freq_factor = {}",
+                      o.rope_high_freq_factor, o.rope_low_freq_factor);
+    return o;
+}
+
+std::unique_ptr<LanguageModel> make_llama(const LlamaOptions& options) {
+    const LlamaOptions o = resolved(options);
     check_sizes("llama", o.vocabulary, o.length);
     return std::make_unique<Llama>(o);
 }

@@ -18,9 +18,13 @@ struct LlamaOptions {
     bool tied = true;                                               // the head is the embedding of the tokens
     bool attention_bias = false;                                    // on q, k and v, as in Qwen
     double eps = 1e-6;
-    double rope_theta = 10000;
-    ops::RotarySpeeds rotary = {};  // its base is rope_theta
+    double rope_theta = 10000;          // the base of ops::RotarySpeeds, whose other members these are
+    std::string rope_scaling = "none";  // linear, llama3
+    double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+    std::int64_t rope_original_length = 8192;
 };
+// With numbers for what is left to follow from others. Throws UsageError where they do not go together.
+LlamaOptions resolved(LlamaOptions options);
 std::unique_ptr<LanguageModel> make_llama(const LlamaOptions& options);
 
 }  // namespace invar

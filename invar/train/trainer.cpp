@@ -15,12 +15,22 @@ namespace invar {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// A run that goes on has its weights from a checkpoint; what it began with may be gone.
+Config without_weights(Config config, bool resumes) {
+    if (resumes) config.init_from.clear();
+    return config;
+}
+
+}  // namespace
+
 Trainer::Trainer(Config config, std::optional<Resume> resume) : Trainer(make_task(config), config, std::move(resume)) {}
 
 Trainer::Trainer(std::shared_ptr<const Task> task, Config config, std::optional<Resume> resume)
     : config_(std::move(config)),
       config_yaml_(to_yaml(config_)),
-      setup_(std::move(task), config_),
+      setup_(std::move(task), without_weights(config_, resume.has_value())),
       in_flight_(setup_.device),
       monitor_(config_.monitor, setup_),
       stability_(config_.stability),

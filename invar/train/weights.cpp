@@ -4,21 +4,22 @@
 #include <vector>
 
 #include "invar/core/error.h"
-#include "invar/io/safetensors.h"
+#include "invar/hub/weight_files.h"
 #include "invar/nn/mismatch.h"
 
 namespace invar {
 
 namespace {
 
-// The tensors of the file that stand for each of the model, of which there is one where the file is as it should be.
-using Sources = std::map<std::string, std::vector<const TensorEntry*>>;
+// The tensors of files that stand for each of the model: one, or several that must be the same.
+using Sources = std::map<std::string, std::vector<WeightFiles::Place>>;
 
-Sources match(Module& model, const SafetensorsFile& file) {
+Sources match(Module& model, const WeightFiles& files) {
     WeightMismatch mismatch;
     const std::map<std::string, Module::StateEntry> own = model.state_entries();
     Sources sources;
-    for (const TensorEntry& entry : file.entries()) {
+    for (const WeightFiles::Place& place : files.tensors()) {
+        const TensorEntry& entry = *place.entry;
         const std::string name = model.own_name(entry.name);
         if (name.empty()) continue;
         const auto found = own.find(name);
@@ -31,7 +32,7 @@ Sources match(Module& model, const SafetensorsFile& file) {
         if (shape != entry.shape) mismatch.add_misshapen(entry.name, entry.shape, shape);
         if (is_floating(dtype) && !is_floating(entry.dtype))
             mismatch.unusable.push_back(fmt::format("{} is of {}", entry.name, name_of(entry.dtype)));
-        sources[name].push_back(&entry);
+        sources[name].push_back(place);
     }
     for (const auto& [name, entry] : own)
         if (!sources.contains(name)) mismatch.missing.push_back(name);
@@ -46,16 +47,15 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void load_weights(Module& model, const std::filesystem::path& path) {
-    const SafetensorsFile file(path);
+    const WeightFiles files(path);
     try {
-        const Sources sources = match(model, file);
+        const Sources sources = match(model, files);
         const PurposeScope purpose(Purpose::data);
-        for (const auto& [name, entries] : sources) {
-            const Tensor weight = file.tensor(entries[0]->name);
-            for (std::size_t i = 1; i < entries.size(); ++i)
-                check(same_bytes(weight, file.tensor(entries[i]->name)),
-                      "{} and {} differ, and are one tensor of this model", Quoted{entries[0]->name},
-                      Quoted{entries[i]->name});
+        for (const auto& [name, places] : sources) {
+            const Tensor weight = places[0].read();
+            for (std::size_t i = 1; i < places.size(); ++i)
+                check(same_bytes(weight, places[i].read()), "{} and {} differ, and are one tensor of this model",
+                      Quoted{places[0].entry->name}, Quoted{places[i].entry->name});
             model.load_state_dict({{name, weight}}, false);
         }
     } catch (const IoError&) {

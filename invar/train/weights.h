@@ -1,4 +1,4 @@
-// Weights from a file of anyone's, for a model that is there.
+// Weights from files of anyone's, for a model that is there.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace invar {
 
-// Reads a safetensors file of weights into the model. The header is held against the model first, so that a file of
-// another model is refused before anything of it is read, however large it is, with every name that does not fit; names
-// of others are those that Module::own_name knows.
-void load_weights(Module& model, const std::filesystem::path& file);
+// Reads weights into the model, from a safetensors file or a folder of Hugging Face's (hub/weight_files.h). The headers
+// are held against the model first, so that weights of another model are refused before any is read, however large they
+// are, with every name that does not fit; names of others are those that Module::own_name knows.
+void load_weights(Module& model, const std::filesystem::path& file_or_folder);
 
 }  // namespace invar
