@@ -212,5 +212,30 @@ TEST(Llama, RefusesWhatDoesNotFit) {
     EXPECT_ERROR(make_llama({.heads = 4, .width = 12, .vocabulary = 9, .length = 3}), UsageError, "turn pairs");
 }
 
+TEST(Llama, SlowsItsRotaryPositionsDownAsItIsTold) {
+    LlamaOptions options = options_of(tied_with_biases());
+    const auto logits = [&] {
+        const std::unique_ptr<LanguageModel> model = make_llama(options);
+        fill_by_formula(*model);
+        const NoGrad no_grad;
+        return (*model)(ids(7, 0)).to_vector<float>();
+    };
+    const std::vector<float> plain = logits();
+    options.rope_scaling = "linear";
+    EXPECT_EQ(logits(), plain) << "by a factor of 1";
+    options.rope_factor = 2;
+    const std::vector<float> linear = logits();
+    EXPECT_NE(linear, plain);
+    options.rope_scaling = "llama3";
+    options.rope_original_length = 1;  // in which no pair turns once: all are slow
+    EXPECT_EQ(logits(), linear);
+    options.rope_original_length = 1'000'000'000;  // in which all turn often
+    EXPECT_EQ(logits(), plain);
+    options.rope_high_freq_factor = options.rope_low_freq_factor;
+    EXPECT_ERROR(make_llama(options), UsageError, "model.rope_high_freq_factor = 1: must be above");
+    options.rope_scaling = "yarn";
+    EXPECT_ERROR(make_llama(options), UsageError, "model.rope_scaling = yarn");
+}
+
 }  // namespace
 }  // namespace invar
