@@ -3,10 +3,13 @@
 #pragma once
 
 #include <any>
+#include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "invar/config/key.h"
+#include "invar/core/error.h"
 
 namespace invar {
 
@@ -93,5 +96,19 @@ class Part {
     std::string kind_, name_;
     std::any options_;  // empty: the defaults; so that a Part can exist before what it names is registered
 };
+
+// What makes a part, run; an exception that is not of Invar's own kinds is told with the name of the part.
+template <class Make>
+auto made_by(const Part& part, Make&& make) {
+    try {
+        return make();
+    } catch (const Error&) {
+        throw;
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const std::exception& error) {
+        fail("{} '{}': {}", part.kind(), part.name(), error.what());
+    }
+}
 
 }  // namespace invar

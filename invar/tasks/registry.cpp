@@ -12,8 +12,10 @@ std::shared_ptr<const Task> make_task(const Config& config) {
     };
     const auto make = [model = config.model](const DataInfo& data) { return make_model(model, data); };
     const Part& chosen = config.task;
-    auto task = std::any_cast<const TaskMaker&>(chosen.info().make)(chosen.options(),
-                                                                    TaskParts(open, make, describe_data(config.data)));
+    auto task = made_by(chosen, [&] {
+        return std::any_cast<const TaskMaker&>(chosen.info().make)(chosen.options(),
+                                                                   TaskParts(open, make, describe_data(config.data)));
+    });
     check<UsageError>(task != nullptr, "task '{}' was not made", chosen.name());
     return task;
 }

@@ -130,5 +130,12 @@ TEST(Parts, ConfigurationsOfOlderRunsAreRead) {
     EXPECT_THROW(parse_config("loss: {name: exp}\n", "mine.yaml"), UsageError) << "nobody's run";
 }
 
+TEST(Part, ExceptionsOfOtherKindsAreToldWithItsName) {
+    const auto bad = []() -> int { throw std::out_of_range("no such layer"); };
+    EXPECT_ERROR(made_by(Part("model", "mine"), bad), Error, "model 'mine': no such layer");
+    const auto ours = []() -> int { fail<UsageError>("model.layers = 0: must be at least 1"); };
+    EXPECT_ERROR(made_by(Part("model", "mine"), ours), UsageError, "model.layers = 0: must be at least 1");
+}
+
 }  // namespace
 }  // namespace invar
