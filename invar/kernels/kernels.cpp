@@ -5,10 +5,9 @@
 namespace invar {
 
 void Kernels::matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
-    matmul(a, b, e.bias, out, accumulate);
-    if (e.before) copy(out, e.before);
-    if (e.activation == Activation::relu) unary(UnaryOp::Relu, out, out, {});
-    if (e.activation == Activation::gelu_tanh) unary(UnaryOp::GeluTanh, out, out, {});
+    const View& product = e.before ? e.before : out;
+    matmul(a, b, e.bias, product, accumulate);
+    if (e.activation != Activation::none) unary(unary_op(e.activation), product, out, {});
     if (!e.row_sums) return;
     View rows = a;  // a^T as it lies in memory
     rows.rank = 2;
@@ -28,7 +27,7 @@ void Kernels::segment_stats(const View& gradients, std::span<const Segment> segm
 
 void Kernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
                                   const View& gb, bool accumulate) {
-    unary_backward(activation == Activation::relu ? UnaryOp::Relu : UnaryOp::GeluTanh, gy, saved, gx, {});
+    unary_backward(unary_op(activation), gy, saved, gx, {});
     if (!gb) return;
     const std::int64_t columns = gb.numel();
     sum({1, columns > 0 ? gx.numel() / columns : 0, columns}, gx, gb, 1.0, accumulate);

@@ -468,6 +468,12 @@ enum class UnaryOp : std::uint8_t { INVAR_UNARY_OPS(INVAR_ENUM) };
 enum class BinaryOp : std::uint8_t { INVAR_BINARY_OPS(INVAR_ENUM) };
 #undef INVAR_ENUM
 
+// That of an activation; there is one.
+constexpr UnaryOp unary_op(Activation activation) {
+    if (activation == Activation::relu) return UnaryOp::Relu;
+    return activation == Activation::gelu ? UnaryOp::Gelu : UnaryOp::GeluTanh;
+}
+
 // Of two whole numbers; ops that have no such result were refused before.
 template <class Op>
 INVAR_HD std::int64_t whole_of(std::int64_t a, std::int64_t b) {

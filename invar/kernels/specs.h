@@ -67,8 +67,14 @@ struct Span3 {
     std::int64_t inner = 1;
 };
 
-// What a product or convolution may apply to its result on the way out. Of ReLU backward needs the result alone.
-enum class Activation : std::int64_t { none, relu, gelu_tanh };
+// What a product or convolution may apply to its result on the way out. Of ReLU backward needs the result alone; `gelu`
+// is the exact one.
+enum class Activation : std::int64_t { none, relu, gelu_tanh, gelu };
+
+// Whether its derivative is taken from the values before it.
+constexpr bool is_gelu(Activation activation) {
+    return activation == Activation::gelu_tanh || activation == Activation::gelu;
+}
 
 // What a product does beside multiplying; each part may be absent.
 struct Epilogue {

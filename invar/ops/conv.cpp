@@ -160,7 +160,7 @@ ConvSpec make_spec(const Tensor& w, const Conv2dOptions& o) {
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& options) {
     check_arguments(Conv2d::kName, x, w, options);
-    if (options.activation == Activation::gelu_tanh) fail<UsageError>("conv2d: its activation may be relu or none");
+    if (is_gelu(options.activation)) fail<UsageError>("conv2d: its activation may be relu or none");
     ConvSpec spec = make_spec(w, options);
     spec.batch = x.size(0), spec.in_h = x.size(1), spec.in_w = x.size(2), spec.in_c = x.size(3), spec.out_c = w.size(0);
     if (spec.in_c != w.size(3) * spec.groups)

@@ -119,7 +119,7 @@ struct Linear {
         Shape shape = x_shape;
         shape[-1] = w.size(0);
         Tensor y = Tensor::empty(shape, x.dtype(), x.device()), before;
-        if (activation == Activation::gelu_tanh && ctx.recording()) before = Tensor::empty_like(y);
+        if (is_gelu(activation) && ctx.recording()) before = Tensor::empty_like(y);
         Epilogue epilogue{.bias = view_of(bias), .activation = activation};
         if (before) epilogue.before = matrix(before, w.size(0)).view();
         epilogue.of_before = LightRecompute::on();
@@ -132,9 +132,9 @@ struct Linear {
         if (activation != Activation::none) ctx.save(before ? before : y);
         return y;
     }
-    bool can_recompute(const Context&) const { return activation == Activation::gelu_tanh; }
+    bool can_recompute(const Context&) const { return is_gelu(activation); }
     void recompute(Context& ctx, const Tensor& y) {
-        kernels_for(y.device()).unary(UnaryOp::GeluTanh, ctx.saved(2).view(), y.view(), {});
+        kernels_for(y.device()).unary(unary_op(activation), ctx.saved(2).view(), y.view(), {});
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         Kernels& kernels = kernels_for(gradient.device());

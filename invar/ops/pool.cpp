@@ -102,7 +102,7 @@ PoolSpec adaptive_spec(const char* op, const Tensor& x, Pair out) {
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
-    if (options.activation == Activation::gelu_tanh) fail<UsageError>("max_pool2d: its activation may be relu or none");
+    if (is_gelu(options.activation)) fail<UsageError>("max_pool2d: its activation may be relu or none");
     PoolSpec spec = window_spec("max_pool2d", x, options);
     spec.relu = options.activation == Activation::relu;
     return apply(MaxPool2d{spec}, {x});

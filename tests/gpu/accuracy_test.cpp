@@ -92,7 +92,8 @@ TEST_F(Gpu, LeavesZeroGradientsBehindEmptyBatches) {
         expect_zero(conv2d(image, w, b), {w, b});
         const Tensor up = filled({8, 2, 2, 4}, 1, dtype), up_bias = filled({4}, 1, dtype);
         expect_zero(conv_transpose2d(image, up, up_bias), {up, up_bias});
-        for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh}) {
+        for (const Activation activation :
+             {Activation::none, Activation::relu, Activation::gelu_tanh, Activation::gelu}) {
             const Tensor lw = filled({16, 8}, 1, dtype), lb = filled({16}, 1, dtype);
             expect_zero(linear(rows, lw, lb, activation), {lw, lb});
         }

@@ -137,7 +137,7 @@ TEST_P(GpuLayers, KeepWeightGradientsInFp32) {
 }
 
 TEST_P(GpuLayers, ApplyActivationsInTheProduct) {
-    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh})
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh, Activation::gelu})
         for (const auto& [rows, in, out] : {std::array{32, 784, 512}, {5, 64, 10}, {128, 9216, 128}, {257, 72, 24}}) {
             const Tensor x = leaf({rows, in}, GetParam(), 1), w = leaf({out, in}, GetParam(), 2);
             const Tensor b = leaf({out}, GetParam(), 3), xe = exactly(x), we = exactly(w), be = exactly(b);
@@ -145,7 +145,7 @@ TEST_P(GpuLayers, ApplyActivationsInTheProduct) {
             const bool relu = activation == Activation::relu;
             const Tensor ye = relu                             ? ops::relu(before)
                               : activation == Activation::none ? before
-                                                               : ops::gelu(before, true);
+                                                               : ops::gelu(before, activation == Activation::gelu_tanh);
             const std::string what = fmt::format("{}x{} by {}, activation {}", rows, in, out, int(activation));
             EXPECT_LE(distance(y, ye), 2 * rounding() + sums(in)) << what;
             const Tensor g = leaf(y.shape(), GetParam(), 4).detach();
@@ -177,7 +177,7 @@ TEST_P(GpuLayers, PassNaNOnThroughTheActivationsTheyApply) {
         const std::vector<double> values = y.to_vector<double>();
         return std::count_if(values.begin(), values.end(), [](double v) { return std::isnan(v); });
     };
-    for (const Activation activation : {Activation::relu, Activation::gelu_tanh})
+    for (const Activation activation : {Activation::relu, Activation::gelu_tanh, Activation::gelu})
         for (const std::int64_t out : {512, 10}) {
             const Tensor y = ops::linear(with_nan({32, 784}), leaf({out, 784}, GetParam(), 2).detach(),
                                          leaf({out}, GetParam(), 3).detach(), activation);

@@ -187,9 +187,11 @@ void add_products(std::vector<OpCase>& all) {
     };
     layer("linear/relu", Activation::relu, 5, 4, 3);
     layer("linear/gelu_tanh", Activation::gelu_tanh, 5, 4, 3);
+    layer("linear/gelu", Activation::gelu, 5, 4, 3);
     layer("linear/wide", Activation::none, 8, 8, 8);  // sizes that come in eights have kernels of their own
     layer("linear/relu_wide", Activation::relu, 8, 8, 8);
     layer("linear/gelu_tanh_wide", Activation::gelu_tanh, 8, 8, 8);
+    layer("linear/gelu_wide", Activation::gelu, 8, 8, 8);
 
     const auto conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, Conv2dOptions options) {
         OpCase made{name, {}, {{x}, {w}}, 3, 3};

@@ -56,7 +56,8 @@ TEST(Empty, BatchesLeaveZeroGradientsInEveryProduct) {
         const Tensor up = leaf({3, 2, 2, 4}, dtype), up_bias = leaf({4}, dtype);
         expect_gradients(
             name + " conv_transpose2d", [&] { return conv_transpose2d(image, up, up_bias); }, {up, up_bias}, 0);
-        for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh}) {
+        for (const Activation activation :
+             {Activation::none, Activation::relu, Activation::gelu_tanh, Activation::gelu}) {
             const Tensor x = leaf({0, 3}, dtype), lw = leaf({5, 3}, dtype), lb = leaf({5}, dtype);
             expect_gradients(
                 name + " linear", [&] { return linear(x, lw, lb, activation); }, {x, lw, lb}, 0);

@@ -60,7 +60,8 @@ TEST(GradientsOfASum, FollowATransposedGradientToAnOperandOfLowerRank) {
 // Nothing lies in the cache but what a call lets go of: what it still reads would be handed out again.
 TEST(Linear, HoldsABiasThatHadToBeCopiedUntilTheProductIsDone) {
     for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16})
-        for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu_tanh}) {
+        for (const Activation activation :
+             {Activation::none, Activation::relu, Activation::gelu_tanh, Activation::gelu}) {
             const Tensor x = ops::ones({4, 3}, dtype), w = ops::zeros({9, 3}, dtype);
             const Tensor bias = ops::slice(ops::full({27}, 2, dtype), 0, 0, 27, 3);
             const Tensor expected = ops::linear(x, w, ops::contiguous(bias), activation);

@@ -76,6 +76,8 @@ void CudaKernels::activation_backward(Activation activation, const View& gy, con
         };
         if (activation == Activation::relu)
             launch(pointwise::Relu{});
+        else if (activation == Activation::gelu)
+            launch(pointwise::Gelu{});
         else
             launch(pointwise::GeluTanh{});
     });

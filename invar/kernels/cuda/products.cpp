@@ -257,15 +257,13 @@ cublasLtEpilogue_t epilogue_for(const Epilogue& e) {
 // In one launch; false, with nothing done, where cuBLASLt has no such epilogue.
 bool multiply_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
     if (out.numel() == 0 || a.size[2] == 0 || operand(out).transposed) return false;
-    if (e.activation == Activation::relu) {
-        // cuBLASLt's own makes 0 of NaN, and what goes wrong before it would never be seen.
-        if (!multiply_with({.bias = e.bias}, a, b, out, accumulate)) return false;
-        kernels().unary(UnaryOp::Relu, out, out, {});
-        return true;
-    }
-    if (e.activation == Activation::gelu_tanh && e.of_before && e.before) {
-        if (!multiply_with({.bias = e.bias}, a, b, e.before, accumulate)) return false;
-        kernels().unary(UnaryOp::GeluTanh, e.before, out, {});
+    const bool of_before = e.activation == Activation::gelu_tanh && e.of_before && e.before;
+    if (e.activation == Activation::relu || e.activation == Activation::gelu || of_before) {
+        // cuBLASLt's own ReLU makes 0 of NaN, and what goes wrong before it would never be seen; its GELU is the tanh
+        // form.
+        const View& product = e.before ? e.before : out;
+        if (!multiply_with({.bias = e.bias}, a, b, product, accumulate)) return false;
+        kernels().unary(unary_op(e.activation), product, out, {});
         return true;
     }
     // cuBLASLt's GELU keeps fewer digits than f64 has.
