@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "invar/data/dataset.h"
@@ -23,6 +24,18 @@ struct ConvNetOptions {
     double dropout = -1;       // both rates; negative: 0.25 and 0.5
 };
 std::unique_ptr<Module> make_convnet(const ConvNetOptions& options, const DataInfo& data);
+
+// The Vision Transformer. With a patch of 16 on images of 224x224, Ti, S, B and L have 12, 12, 12 and 24 layers, 3, 6,
+// 12 and 16 heads, and a width of 192, 384, 768 and 1024; the numbers here are for images of 28x28 or 32x32.
+struct VitOptions {
+    std::int64_t patch = 4, layers = 6, heads = 3, width = 192;
+    double mlp_ratio = 4.0;        // of the layer between, to the width
+    std::int64_t classes = 0;      // outputs; 0: as many as the data have
+    std::string pool = "cls";      // what the head reads: "cls", the class token; "mean", that of the patches
+    double dropout = 0.0;          // behind embeddings, attention and both layers of a block
+    double attention_dropout = 0;  // of the weights of attention
+};
+std::unique_ptr<Module> make_vit(const VitOptions& options, const DataInfo& data);
 
 // What a classifier ends in: `classes` outputs, or as many as the data have. A UsageError where those are too few.
 std::int64_t outputs_for(std::int64_t classes, const DataInfo& data);

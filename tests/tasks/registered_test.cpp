@@ -44,7 +44,7 @@ struct Sample {
 };
 Sample sample_for(const std::string& model) {
     Generator generator(2);
-    const Sample images{{{16, 14, 3}, 5}, ops::uniform({4, 16, 14, 3}, -1, 1, Dtype::f32, {}, generator), {4, 5}};
+    const Sample images{{{16, 12, 3}, 5}, ops::uniform({4, 16, 12, 3}, -1, 1, Dtype::f32, {}, generator), {4, 5}};
     try {
         make_model(Part("model", model), images.info);
         return images;
