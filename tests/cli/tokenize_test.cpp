@@ -113,8 +113,9 @@ TEST_F(Tokenize, LeavesNothingWhenItIsInterrupted) {
     std::string text;
     for (int i = 0; i < 300'000; ++i) text += fmt::format("line {} of a text that is long enough\n", i);
     for (int i = 0; i < 12; ++i) write(fmt::format("{}.txt", i), text);
-    const Result result =
-        shell("invar tokenize *.txt --tokenizer bytes --threads 1 -o o.bin & sleep 0.3; kill -TERM $!; wait $!");
+    const Result result = shell(
+        "invar tokenize *.txt --tokenizer bytes --threads 1 -o o.bin & until ls -A | grep -q o.bin; do "
+        "kill -0 $! || break; sleep 0.01; done; kill -TERM $!; wait $!");
     EXPECT_EQ(result.code, 143) << result.err;
     EXPECT_TRUE(has(result.err, "interrupted by SIGTERM; nothing was written")) << result.err;
     for (const auto& entry : std::filesystem::directory_iterator(folder_))
