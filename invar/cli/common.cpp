@@ -155,6 +155,12 @@ Config ConfigArguments::load_run(const fs::path& folder) const {
     return load_over_text(found.yaml);
 }
 
+std::optional<std::string> tokenizer_name(const Config& config) {
+    const Key* const key = config.data.info().find("tokenizer");
+    if (key == nullptr) return std::nullopt;
+    return parse_yaml(key->print(config.data.options()), "data.tokenizer").text;
+}
+
 bool takes_config(const CLI::App& command) {
     return command.get_option_no_throw("words") != nullptr;
 }

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 
 namespace invar {
 
-// What every command composes its configuration from: group files in $INVAR_CONFIG_DIR (several with ':'), ./configs, then share/invar/configs beside the program, or where it is started
-// in its build folder the source tree, those that exist; and folders of Hugging Face's, where init_from names one.
+// What every command composes its configuration from: group files in $INVAR_CONFIG_DIR (several with ':'), ./configs,
+// then share/invar/configs beside the program, or where it is started in its build folder the source tree, those that
+// exist; and folders of Hugging Face's, where init_from names one.
 ConfigSources config_sources();
 
 // Whether a word sets a key or takes one back: key=value, or Hydra's ~key.
@@ -43,6 +45,9 @@ struct ConfigArguments {
 // "\nPATH tells more." for the end of a help page, PATH being that of a document of docs/ where this program was
 // installed or built; nothing where it is not there.
 std::string read_more(const std::string& document, const std::string& what_it_does);
+
+// What made the tokens of a configuration's data, as its key names it; none where the data have no such key.
+std::optional<std::string> tokenizer_name(const Config& config);
 
 // Whether a command takes a configuration.
 bool takes_config(const CLI::App& command);

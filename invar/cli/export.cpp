@@ -30,11 +30,6 @@ struct ExportArguments : ConfigArguments {
     bool force = false;
 };
 
-std::string tokenizer_of(const Config& config) {
-    const Key* const key = config.data.info().find("tokenizer");
-    return key == nullptr ? "" : parse_yaml(key->print(config.data.options()), "data.tokenizer").text;
-}
-
 void export_run(ExportArguments& arguments) {
     std::vector<std::string> words;
     std::erase_if(arguments.words, [&](const std::string& word) {
@@ -53,10 +48,8 @@ void export_run(ExportArguments& arguments) {
     Config config = arguments.load_run(run);
     check_exportable(config.model);
     config.init_from.clear();
-    options.tokenizer = tokenizer_of(config);
-    const LatestCheckpoint found = find_checkpoint(run, arguments.checkpoint);
-    found.check_usable(run);
-    check(bool(found), "{}: the run has no whole checkpoint yet", run.string());
+    options.tokenizer = tokenizer_name(config).value_or("");
+    const LatestCheckpoint found = find_whole_checkpoint(run, arguments.checkpoint);
 
     set_threads(int(config.trainer.threads));
     const std::unique_ptr<Module> model = make_initial_model(*make_task(config), config);

@@ -36,11 +36,10 @@ struct SampleArguments : ConfigArguments {
 
 // That of the run's data; a byte a token where they do not say.
 Tokenizer tokenizer_of(const Config& config) {
-    const Key* const key = config.data.info().find("tokenizer");
-    if (key == nullptr) return bytes_tokenizer();
-    const std::string name = parse_yaml(key->print(config.data.options()), "data.tokenizer").text;
-    check<UsageError>(!name.empty(), "the run does not say what made its tokens; say data.tokenizer=FILE");
-    return tokenizer_by_name(name);
+    const std::optional<std::string> name = tokenizer_name(config);
+    if (!name) return bytes_tokenizer();
+    check<UsageError>(!name->empty(), "the run does not say what made its tokens; say data.tokenizer=FILE");
+    return tokenizer_by_name(*name);
 }
 
 void sample_text(SampleArguments& arguments) {
@@ -68,9 +67,7 @@ void sample_text(SampleArguments& arguments) {
                           "{}: not the folder of a run: it has no config.yaml; nor one of Hugging Face's: it has no "
                           "config.json",
                           folder.string());
-        found = find_checkpoint(folder, arguments.checkpoint);
-        found.check_usable(folder);
-        check(bool(found), "{}: the run has no whole checkpoint yet", folder.string());
+        found = find_whole_checkpoint(folder, arguments.checkpoint);
         config = arguments.load_run(folder);
         config.init_from.clear();
     }

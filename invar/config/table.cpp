@@ -154,8 +154,8 @@ std::vector<Field> make_fields() {
              "Steps between checkpoints; 0 makes one at the end of each epoch.", {"checkpoint.every_n_train_steps"}),
          key("keep_checkpoints", &T::keep_checkpoints, at_least(1), "Newest checkpoints to keep."),
          key("recompute", &T::recompute, one_of({"none", "light", "block", "true", "false"}),
-             "What backward makes anew instead of keeping it. light: norms, activations and casts, for a few percent "
-             "of time; block: all of each block of the model. true is block, and false is none.",
+             "What backward makes anew instead of keeping it. light: norms, activations and casts, for a little "
+             "time; block: all of each block of the model. true is block, and false is none.",
              {"trainer.grad_ckpt"}),
          key("freeze", &T::freeze, any(),
              "Parameters that are not trained, by patterns of their names or of modules around them, such as [conv*]."),

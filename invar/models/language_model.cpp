@@ -52,14 +52,4 @@ void check_sizes(const char* model, std::int64_t vocabulary, std::int64_t length
                       model);
 }
 
-void draw_normal(Parameter& weight, double deviation) {
-    const PurposeScope purpose(Purpose::weights);
-    weight.value = ops::normal(weight.value.shape(), 0, deviation).set_requires_grad();
-}
-
-void draw_normal(Linear& layer, double deviation) {
-    draw_normal(layer.weight, deviation);
-    if (layer.bias != nullptr) ops::copy_(layer.bias->value.detach(), Tensor::scalar(0));
-}
-
 }  // namespace invar

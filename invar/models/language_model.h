@@ -4,7 +4,7 @@
 
 #include "invar/data/dataset.h"
 #include "invar/models/key_value_cache.h"
-#include "invar/nn/layers.h"
+#include "invar/models/models.h"
 #include "invar/ops/index.h"
 
 namespace invar {
@@ -43,9 +43,5 @@ class LanguageModel : public Module {
 void fit_to_tokens(const char* model, std::int64_t& vocabulary, std::int64_t& length, const DataInfo& data);
 // That both are there.
 void check_sizes(const char* model, std::int64_t vocabulary, std::int64_t length);
-
-// Fresh weights as language models begin with: a normal distribution about 0, and no bias.
-void draw_normal(Parameter& weight, double deviation);
-void draw_normal(Linear& layer, double deviation);
 
 }  // namespace invar

@@ -41,5 +41,8 @@ std::unique_ptr<Module> make_vit(const VitOptions& options, const DataInfo& data
 std::int64_t outputs_for(std::int64_t classes, const DataInfo& data);
 // [height, width, channels] of a sample; a UsageError where the data are no images.
 ImageShape image_shape(const char* model, const DataInfo& data);
+// Fresh weights as transformers begin with: a normal distribution about 0, and no bias.
+void draw_normal(Parameter& weight, double deviation);
+void draw_normal(Linear& layer, double deviation);
 
 }  // namespace invar

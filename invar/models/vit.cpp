@@ -22,8 +22,7 @@ class Projection : public Linear {
   public:
     Projection(std::int64_t in, std::int64_t out, Activation activation = Activation::none)
         : Linear(in, out, true, {}, activation) {
-        ops::copy_(weight.value.detach(), drawn(weight.value.shape(), kDeviation));
-        ops::copy_(bias->value.detach(), Tensor::scalar(0));
+        draw_normal(*this, kDeviation);
     }
 };
 

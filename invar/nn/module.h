@@ -17,7 +17,7 @@ namespace invar {
 
 using StateDict = std::map<std::string, Tensor>;
 
-// none keeps what backward needs; light makes norms, activations and casts anew, which costs a few percent of time;
+// none keeps what backward needs; light makes norms, activations and casts anew, which costs a little time;
 // block keeps a module's inputs alone and runs it a second time.
 enum class Recompute { none, light, block };
 
@@ -84,7 +84,7 @@ class Module {
     // The precision this module and everything below it runs in, whatever surrounds it.
     void set_precision(std::optional<Precision> precision) { precision_ = precision; }
     const std::optional<Precision>& precision() const { return precision_; }
-    // What of this module's activations is made anew in backward instead of being kept. The gradients are the same.
+    // What of this module's activations is made anew in backward instead of being kept.
     void set_recompute(Recompute level) { recompute_ = level; }
     // Children that Recompute::block may wrap one by one; a model with blocks overrides this.
     virtual std::vector<Module*> checkpoint_blocks();

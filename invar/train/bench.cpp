@@ -200,7 +200,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         r.samples_per_s = 1e3 * double(r.samples_per_step) / r.ms_per_step;
         r.flops_per_s = 1e3 * r.flops_per_step / r.ms_per_step;
         const SpeedUnit unit = task->speed_unit();
-        r.rate = {unit.name, r.samples_per_s * unit.per_sample, r.flops_per_s / r.product_flops_per_s};
+        r.rate = {unit.name, r.samples_per_s * unit.per_sample};
         if (r.precision == kBaseline && baseline == 0) baseline = r.samples_per_s;
     }
     for (BenchResult& r : results) r.ratio = baseline > 0 ? r.samples_per_s / baseline : 0.0;

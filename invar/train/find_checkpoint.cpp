@@ -46,4 +46,11 @@ LatestCheckpoint find_checkpoint(const fs::path& run, const std::string& which) 
     return found;
 }
 
+LatestCheckpoint find_whole_checkpoint(const fs::path& run, const std::string& which) {
+    LatestCheckpoint found = find_checkpoint(run, which);
+    found.check_usable(run);
+    check(bool(found), "{}: the run has no whole checkpoint yet", run.string());
+    return found;
+}
+
 }  // namespace invar

@@ -152,9 +152,7 @@ void Trainer::run_step(const std::vector<Batch>& group) {
     if (!speed_->wants_flops()) return (void)(*step_)(group);
     const FlopCount flops;
     (*step_)(group);
-    std::int64_t samples = 0;
-    for (const Batch& batch : group) samples += batch.size;
-    speed_->set_flops_per_sample(flops.count() / double(samples));
+    speed_->set_flops_per_sample(flops.count() / double(samples_of(group)));
 }
 
 // Changes the precision where the schedule says so. Just before a step, so that what is saved and validated after one

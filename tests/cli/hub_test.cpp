@@ -12,26 +12,9 @@ class Hub : public CliTest {
   protected:
     // A small run on a text of one sentence, exported to `model`.
     void export_run(const Words& more = {}, const Words& flags = {}) {
-        std::ofstream text(folder_ / "text.txt");
-        for (int i = 0; i < 400; ++i) text << "the cat sat on the mat. ";
-        text.close();
-        Words words = {"train",
-                       "gpt",
-                       "data.path=text.txt",
-                       "data.length=32",
-                       "model.layers=1",
-                       "model.heads=2",
-                       "model.width=32",
-                       "data.batch_size=8",
-                       "optimizer.lr=0.01",
-                       "exp_name=cats",
-                       "trainer.threads=1",
-                       "trainer.device=cpu",
-                       "trainer.max_epochs=6"};
-        words.insert(words.end(), more.begin(), more.end());
-        Result result = invar(words);
+        Result result = train_gpt(more);
         ASSERT_EQ(result.code, 0) << result.err;
-        words = {"export", "runs/cats", "model"};
+        Words words = {"export", "runs/cats", "model"};
         words.insert(words.end(), flags.begin(), flags.end());
         result = invar(words);
         ASSERT_EQ(result.code, 0) << result.err;

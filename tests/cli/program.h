@@ -74,6 +74,20 @@ class CliTest : public ::testing::Test {
         return words;
     }
 
+    // A run of a small GPT, in runs/cats, on a text of one sentence over and over.
+    Result train_gpt(const Words& more = {}) const {
+        std::ofstream text(folder_ / "text.txt");
+        for (int i = 0; i < 400; ++i) text << "the cat sat on the mat. ";
+        text.close();
+        Words words = {"train", "gpt"};
+        for (const char* word : {"data.path=text.txt", "data.length=32", "model.layers=1", "model.heads=2",
+                                 "model.width=32", "data.batch_size=8", "trainer.max_epochs=8", "optimizer.lr=0.01",
+                                 "exp_name=cats", "trainer.threads=1", "trainer.device=cpu"})
+            words.emplace_back(word);
+        words.insert(words.end(), more.begin(), more.end());
+        return invar(words);
+    }
+
     Result invar(const Words& words, const std::string& in = "") const {
         const pid_t child = start(words, in);
         return finish(child, in);
