@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "invar/amp/autocast.h"
+#include "invar/autograd/node.h"
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
@@ -14,6 +16,7 @@
 #include "invar/core/shell.h"
 #include "invar/hub/folder.h"
 #include "invar/kernels/devices.h"
+#include "invar/ops/ops.h"
 #include "invar/tasks/registry.h"
 #include "invar/text/tokenizer.h"
 #include "invar/text/unicode.h"
@@ -31,8 +34,21 @@ namespace {
 struct SampleArguments : ConfigArguments {
     std::string checkpoint = "last";
     SampleOptions options;
-    bool no_cache = false, json = false;
+    bool no_cache = false, json = false, logits = false;
 };
+
+// As JSON, for those who hold the model against another reader of it: what the prompt is, and what it leads to.
+std::string told_in_full(LanguageModel& model, const std::vector<std::int64_t>& prompt, Device device,
+                         nlohmann::ordered_json line) {
+    const NoGrad no_grad;
+    check<UsageError>(std::int64_t(prompt.size()) <= model.context(),
+                      "--logits: the prompt has {} tokens, and the model has places for {}", prompt.size(),
+                      model.context());
+    const Tensor logits = model(ops::to(Tensor::from(prompt, {1, std::int64_t(prompt.size())}), device));
+    line["prompt_ids"] = prompt;
+    line["logits"] = logits[{0, -1}].to_vector<float>();
+    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 // That of the run's data; a byte a token where they do not say.
 Tokenizer tokenizer_of(const Config& config) {
@@ -54,6 +70,7 @@ void sample_text(SampleArguments& arguments) {
     check<UsageError>(words.size() == 2,
                       "say which run, and how the text begins, as in: {} sample runs/gpt \"Once upon\"",
                       program_name());
+    check<UsageError>(arguments.json || !arguments.logits, "--logits is for --json: name both");
     const fs::path folder = words[0];
     LatestCheckpoint found;
     Config config;
@@ -107,6 +124,10 @@ void sample_text(SampleArguments& arguments) {
     };
     sample(*model, prompt, device, options, told);
     const std::string text = tokenizer.decode(all);
+    if (arguments.logits) {
+        nlohmann::ordered_json line = {{"prompt", words[1]}, {"text", text}, {"tokens", all.size()}, {"ids", all}};
+        return say(told_in_full(*model, prompt, device, std::move(line)));
+    }
     if (arguments.json) {
         JsonLine line;
         line.add("prompt", words[1]).add("text", text).add("tokens", std::int64_t(all.size()));
@@ -136,6 +157,8 @@ void add_sample(CLI::App& app, int&) {
     command->add_option("--checkpoint", a->checkpoint, "last, best or the file of a checkpoint")->type_name("WHICH");
     command->add_flag("--no-cache", a->no_cache, "Read the whole text anew for each token; the result is the same");
     command->add_flag("--json", a->json, "Print one JSON object");
+    command->add_flag("--logits", a->logits,
+                      "With --json: also the ids of the tokens, and the logits of the first behind the prompt");
     command->footer(example({"invar sample runs/gpt \"Once upon a time\"",
                              "invar sample runs/gpt \"The\" --temperature 0.8 --top-k 40 --seed 3",
                              "invar sample models/gpt2 \"The\" trainer.precision=bf16-mixed"}));

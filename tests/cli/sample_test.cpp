@@ -48,6 +48,24 @@ TEST_F(Sample, GoesOnAsTheTextDidAndNeedsThatNoMore) {
     EXPECT_EQ(json.at("tokens"), 60);
 }
 
+// Those who hold the model against another reader of it need numbers, not text.
+TEST_F(Sample, TellsIdsAndTheLogitsThatTheFirstOneIsTheLargestOf) {
+    train();
+    const Result result =
+        invar({"sample", "runs/cats", "the cat", "--tokens", "4", "--temperature", "0", "--json", "--logits"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto json = nlohmann::json::parse(result.out);
+    EXPECT_EQ(json.at("text"), " sat");
+    EXPECT_EQ(json.at("prompt_ids"), nlohmann::json({'t', 'h', 'e', ' ', 'c', 'a', 't'}));
+    EXPECT_EQ(json.at("ids"), nlohmann::json({' ', 's', 'a', 't'}));
+    const std::vector<float> logits = json.at("logits");
+    EXPECT_EQ(logits.size(), 257u);
+    EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), ' ');
+    EXPECT_TRUE(has(invar({"sample", "runs/cats", "the", "--logits"}).error(), "--logits is for --json"));
+    const Result length = invar({"sample", "runs/cats", std::string(33, 'a'), "--json", "--logits", "--tokens", "1"});
+    EXPECT_TRUE(has(length.error(), "33 tokens")) << length.out << length.err;
+}
+
 // A model that has learned nothing draws bytes that are no UTF-8; what follows them is shown all the same.
 TEST_F(Sample, ShowsEveryByteEvenBehindOnesThatAreNoCharacters) {
     train({"trainer.max_steps=1"});
