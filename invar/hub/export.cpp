@@ -24,6 +24,7 @@ namespace {
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kTokenizerFile = "tokenizer.json";
+constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
 
 const char* torch_name(Dtype dtype) {
     return dtype == Dtype::f32 ? "float32" : dtype == Dtype::f16 ? "float16" : "bfloat16";
@@ -65,7 +66,16 @@ std::string tokenizer_json(const fs::path& name) {
 
 bool is_exported_name(const std::string& name) {
     const bool shard = name.starts_with("model") && (name.ends_with(".safetensors") || name == kIndexFile);
-    return shard || name == kConfigFile || name == kTokenizerFile;
+    return shard || name == kConfigFile || name == kTokenizerFile || name == kTokenizerConfigFile;
+}
+
+// Without it that library goes by the model's type, and puts Llama 2's way of cutting words in place of the file's own.
+std::string tokenizer_config(const Tokenizer& tokenizer, std::int64_t length) {
+    nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                  {"model_max_length", length},
+                                  {"clean_up_tokenization_spaces", false}};
+    if (const auto end = tokenizer.end_of_text()) config["eos_token"] = tokenizer.decode(std::vector<TokenId>{*end});
+    return config.dump(2) + "\n";
 }
 
 ExportedFolder write_weights(const fs::path& folder, const std::map<std::string, Tensor>& weights,
@@ -103,14 +113,20 @@ ExportedFolder export_model(const fs::path& folder, const Part& model, std::int6
                       "these are not the weights of a model {}", model.name());
     ExportedModel exported{model, embedding->second.size(0), length, torch_name(options.dtype), {}};
     const std::string tokenizer = tokenizer_json(options.tokenizer);
-    if (!options.tokenizer.empty())
-        if (const auto end = tokenizer_by_name(options.tokenizer).end_of_text())
-            exported.end_of_text = std::int64_t(*end);
+    std::string tokenizer_keys;
+    if (!options.tokenizer.empty()) {
+        const Tokenizer read = tokenizer_by_name(options.tokenizer);
+        if (const auto end = read.end_of_text()) exported.end_of_text = std::int64_t(*end);
+        if (!tokenizer.empty()) tokenizer_keys = tokenizer_config(read, length);
+    }
     const std::string config = to_config_json(exported).dump(2) + "\n";
 
     NewFolder fresh(folder, options.force ? is_exported_name : nullptr);
     ExportedFolder written = write_weights(fresh.path(), named, options);
-    if (!tokenizer.empty()) write_file_atomically(fresh.path() / kTokenizerFile, tokenizer);
+    if (!tokenizer.empty()) {
+        write_file_atomically(fresh.path() / kTokenizerFile, tokenizer);
+        write_file_atomically(fresh.path() / kTokenizerConfigFile, tokenizer_keys);
+    }
     write_file_atomically(fresh.path() / kConfigFile, config);  // last: nothing loads a folder without it
     fresh.commit();
     return written;

@@ -152,6 +152,10 @@ TEST_F(Hub, ATokenizerGoesWithTheModel) {
         << slurp(folder_ / ".err");
     export_run({"data.tokenizer=words.json", "trainer.max_steps=1"});
     EXPECT_EQ(slurp(folder_ / "model/tokenizer.json"), slurp(folder_ / "words.json"));
+    const auto read_as = nlohmann::json::parse(slurp(folder_ / "model/tokenizer_config.json"));
+    EXPECT_EQ(read_as.at("tokenizer_class"), "PreTrainedTokenizerFast");  // as the file says, whatever the model
+    EXPECT_EQ(read_as.at("eos_token"), "<|endoftext|>");
+    EXPECT_EQ(invar({"export", "runs/cats", "model", "--force"}).code, 0) << slurp(folder_ / ".err");
     const Result taken = invar(from_folder({"--print-config"}));
     EXPECT_TRUE(has(taken.out, "tokenizer: model/tokenizer.json")) << taken.out << taken.err;
     const Result other = invar(from_folder({"data.tokenizer=bytes", "--print-config"}));
