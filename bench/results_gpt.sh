@@ -86,13 +86,13 @@ while :; do
     rm -rf "runs/seed$seed"
     "$invar" validate "${configuration[@]}" seed="$seed" exp_name="seed$seed" --metric val_loss --device "$device" 2>&1 | tee -a "$out/log.txt" || code=$?
     case $code in 0 | 1 | 3) ;; *) pack; echo "results_gpt.sh: seed $seed was not judged: exit code $code" >&2; exit "$code" ;; esac
+    took=$((SECONDS - started)) # without the samples, which are written once
+    [ $took -le $longest ] || longest=$took
     [ -s "$out/samples.jsonl" ] || write_samples
     rm -rf runs/seed*/*/checkpoints
     pack
     verdict
     seeds=$(find runs -mindepth 1 -maxdepth 1 -name 'seed*' | wc -l)
-    took=$((SECONDS - started))
-    [ $took -le $longest ] || longest=$took
     echo "seed $seed took $took s; $((SECONDS - began)) s so far; verdict over $seeds seeds: exit code $code" | tee -a "$out/log.txt"
     seed=$((seed + 1))
     [ "$seeds" -lt "$most" ] || break
