@@ -114,7 +114,9 @@ class Worker {
     static bool read_until(const Descriptor& file, const fs::path& path, std::string& text, std::size_t wanted) {
         while (text.size() < wanted) {
             const std::size_t had = text.size();
-            text.resize(std::min(wanted, had + (std::size_t(8) << 20)));
+            // As much again as there is: thousands of small files wait together, and none has megabytes it does not
+            // fill.
+            text.resize(std::min(wanted, had + std::clamp(had, std::size_t(64) << 10, std::size_t(8) << 20)));
             ssize_t got;
             do got = ::read(file.get(), text.data() + had, text.size() - had);
             while (got < 0 && errno == EINTR);
