@@ -60,6 +60,7 @@ class Storage {
     Device device() const { return device_; }
     std::uint64_t version() const { return version_; }
     void bump_version() { ++version_; }
+    bool owned() const { return owned_; }  // and not the caller's
 
   private:
     void* data_ = nullptr;

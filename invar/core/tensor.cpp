@@ -163,6 +163,9 @@ std::int64_t Tensor::offset() const {
 std::uint64_t Tensor::version() const {
     return impl().storage->version();
 }
+bool Tensor::is_sole_owner() const {
+    return impl().storage->owned() && impl_.use_count() == 1 && impl().storage.use_count() == 1;
+}
 void Tensor::bump_version() const {
     impl().storage->bump_version();
 }

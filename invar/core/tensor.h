@@ -109,6 +109,8 @@ class Tensor {
     Tensor shadow() const;
     void set_shadow(Tensor shadow) const;
 
+    // Whether this handle is the only one to its memory, which is Invar's own: with it goes what was written there.
+    bool is_sole_owner() const;
     bool same_as(const Tensor& other) const { return impl_ == other.impl_; }
     std::string str() const;  // "f32[128, 10] on cpu"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
@@ -158,41 +159,102 @@ Tensor from_start(const Tensor& places, std::int64_t size) {
     return places - sign * number(size);
 }
 
-// All picks at once: the dimensions that are picked from become one, whose rows are then looked up.
-Tensor pick_rows(const Tensor& x, const std::vector<Pick>& picks) {
-    Shape picked;
-    std::vector<int> order, rest;
-    std::int64_t rows = 1;
-    Tensor ids;
-    for (const Pick& pick : picks) {
-        picked = broadcast(picked, pick.places.shape(), "index");
-        order.push_back(pick.axis);
-        const std::int64_t size = x.size(pick.axis);
-        const Tensor places = from_start(pick.places, size);
-        ids = ids ? ids * whole_number(size, x.device()) + places : places;
-        rows *= size;
+// All picks at once: the dimensions that are picked from become one, whose rows are then looked up or written.
+class Picking {
+  public:
+    Picking(const Tensor& view, const std::vector<Pick>& picks) : view_(view) {
+        for (const Pick& pick : picks) {
+            picked_ = broadcast(picked_, pick.places.shape(), "index");
+            order_.push_back(pick.axis);
+            const std::int64_t size = view.size(pick.axis);
+            const Tensor places = from_start(pick.places, size);
+            ids_ = ids_ ? ids_ * whole_number(size, view.device()) + places : places;
+            rows_ *= size;
+        }
+        const auto is_picked = [&](int axis) { return std::ranges::find(order_, axis) != order_.end(); };
+        std::vector<int> rest;
+        for (int i = 0; i < view.rank(); ++i) {
+            if (is_picked(i)) continue;
+            rest.push_back(i);
+            left_.push_back(view.size(i));
+        }
+        find_place(picks, rest);
+        order_.insert(order_.end(), rest.begin(), rest.end());
+        ids_ = expand(ids_, picked_);
     }
-    Shape left;
-    for (int i = 0; i < x.rank(); ++i) {
-        if (std::find(order.begin(), order.end(), i) != order.end()) continue;
-        rest.push_back(i);
-        left.push_back(x.size(i));
-    }
-    order.insert(order.end(), rest.begin(), rest.end());
-    const Tensor table = reshape(permute(x, order), {rows, left.numel()});
-    Shape shape = picked;
-    for (const std::int64_t size : left) shape.push_back(size);
-    const Tensor found = reshape(rows_at(table, expand(ids, picked)), shape);
 
-    // Picks that stand side by side are replaced where they stand; otherwise what they pick comes first.
-    const int first = picks.front().axis, count = int(picks.size());
-    const bool beside = picks.back().axis - first == count - 1;
-    if (!beside || first == 0) return found;
-    std::vector<int> back;
-    for (int i = 0; i < first; ++i) back.push_back(picked.rank() + i);
-    for (int i = 0; i < picked.rank(); ++i) back.push_back(i);
-    for (int i = picked.rank() + first; i < shape.rank(); ++i) back.push_back(i);
-    return permute(found, back);
+    Tensor read() const {
+        const Tensor table = reshape(permute(view_, order_), {rows_, left_.numel()});
+        const Tensor found = reshape(rows_at(table, ids_), rows_first());
+        return place_ == 0 ? found : permute(found, order_of_result());
+    }
+    // Into the view's own memory. Where several picks fall on one place, the last one stays.
+    void write(const Tensor& values) const {
+        const std::vector<int> order = order_of_result();
+        Shape shape;
+        for (const int axis : order) shape.push_back(rows_first()[axis]);
+        if (broadcast(shape, values.shape(), "index_put_") != shape)
+            fail("index_put_: {} does not fit in the {} that is picked", values.str(), shape.str());
+        std::vector<int> inverse(order.size());
+        for (std::size_t i = 0; i < order.size(); ++i) inverse[std::size_t(order[i])] = int(i);
+        const Tensor rows = permute(expand(to(converted_to(values, view_.dtype()), view_.device()), shape), inverse);
+        const std::vector<std::int64_t> ids = ids_.to_vector<std::int64_t>();
+        const std::int64_t width = left_.numel(), count = std::int64_t(ids.size());
+        // Each row becomes the last one that was written to it, or stays itself.
+        std::vector<std::int64_t> becomes(static_cast<std::size_t>(rows_));
+        std::iota(becomes.begin(), becomes.end(), std::int64_t{0});
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t id = ids[std::size_t(i)];
+            check(id >= 0 && id < rows_, "index_put_: an index is outside of {}", view_.str());
+            becomes[std::size_t(id)] = rows_ + i;
+        }
+        const Tensor memory = permute(view_, order_);
+        const Tensor both = cat({reshape(memory, {rows_, width}), reshape(rows, {count, width})});
+        const Tensor after = rows_at(both, to(Tensor::from(becomes, {rows_}), view_.device()));
+        kernels_for(view_.device()).copy(reshape(after, memory.shape()).view(), memory.view());
+    }
+
+  private:
+    // PyTorch's rule: picks that stand side by side are replaced where they stand; otherwise what they pick comes
+    // first. A pick by a single number takes its dimension away, as a whole number does, and stands nowhere.
+    void find_place(const std::vector<Pick>& picks, const std::vector<int>& rest) {
+        std::vector<int> before;  // for each pick that stands somewhere: how many dimensions are kept before it
+        for (const Pick& pick : picks)
+            if (pick.places.rank() > 0)
+                before.push_back(int(std::ranges::count_if(rest, [&](int axis) { return axis < pick.axis; })));
+        const bool beside = !before.empty() && before.front() == before.back();
+        place_ = beside ? before.front() : 0;
+    }
+    Shape rows_first() const {
+        Shape shape = picked_;
+        for (const std::int64_t size : left_) shape.push_back(size);
+        return shape;
+    }
+    std::vector<int> order_of_result() const {
+        std::vector<int> order;
+        for (int i = 0; i < place_; ++i) order.push_back(picked_.rank() + i);
+        for (int i = 0; i < picked_.rank(); ++i) order.push_back(i);
+        for (int i = place_; i < left_.rank(); ++i) order.push_back(picked_.rank() + i);
+        return order;
+    }
+
+    const Tensor& view_;
+    Shape picked_, left_;     // what the picks make, and the dimensions that nothing is picked from
+    std::vector<int> order_;  // of the view's dimensions, those that are picked from first
+    std::int64_t rows_ = 1;   // all of those that are picked from
+    Tensor ids_;
+    int place_ = 0;  // of what is picked, among the dimensions that are left
+};
+
+void refuse_gradients(const char* op, std::initializer_list<const Tensor*> tensors) {
+    for (const Tensor* tensor : tensors)
+        if (GradMode::recording() && tensor->requires_grad())
+            fail("{}: {} takes part in a gradient, which would not know of it; write inside NoGrad", op, tensor->str());
+}
+
+void refuse_shared_places(const char* op, const Tensor& to) {
+    for (int d = 0; d < to.rank(); ++d)
+        if (to.strides()[d] == 0 && to.size(d) > 1) fail("{}: several places of {} are one in memory", op, to.str());
 }
 
 }  // namespace
@@ -201,17 +263,26 @@ Tensor index(const Tensor& x, const Indices& indices) {
     Reader reader(x);
     reader.read(indices);
     const Tensor view = reader.view();
-    return reader.picks().empty() ? view : pick_rows(view, reader.picks());
+    return reader.picks().empty() ? view : Picking(view, reader.picks()).read();
+}
+
+void index_put_(const Tensor& x, const Indices& indices, const Tensor& values) {
+    refuse_gradients("index_put_", {&x, &values});
+    const NoGrad no_grad;
+    Reader reader(x);
+    reader.read(indices);
+    const Tensor view = reader.view();
+    if (reader.picks().empty()) return copy_(view, values);
+    refuse_shared_places("index_put_", x);
+    Picking(view, reader.picks()).write(values);
+    x.bump_version();
 }
 
 void copy_(const Tensor& to, const Tensor& from) {
-    for (const Tensor* tensor : {&to, &from})
-        if (GradMode::recording() && tensor->requires_grad())
-            fail("copy_: {} takes part in a gradient, which would not know of it; write inside NoGrad", tensor->str());
+    refuse_gradients("copy_", {&to, &from});
     if (broadcast(to.shape(), from.shape(), "copy_") != to.shape())
         fail("copy_: {} does not fit in {}", from.str(), to.str());
-    for (int d = 0; d < to.shape().rank(); ++d)
-        check(to.strides()[d] != 0 || to.size(d) <= 1, "copy_: several places of {} are one in memory", to.str());
+    refuse_shared_places("copy_", to);
     const NoGrad no_grad;
     // What is read must not be written meanwhile.
     Tensor source = from;
@@ -221,6 +292,15 @@ void copy_(const Tensor& to, const Tensor& from) {
     }
     kernels_for(to.device()).copy(expanded(ops::to(source, to.device()), to.shape()).view(), to.view());
     to.bump_version();
+}
+
+void copy_(Tensor&& to, const Tensor& from) {
+    if (to.is_sole_owner())
+        fail<UsageError>(
+            "copy_: nobody would see what is written to {}: it is a copy, such as index tensors and masks make; write "
+            "index_put_(x, indices, values)",
+            to.str());
+    copy_(std::as_const(to), from);
 }
 
 }  // namespace ops

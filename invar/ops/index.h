@@ -23,7 +23,9 @@ struct Ellipsis {};  // as many whole dimensions as are left
 struct NewAxis {};   // a dimension of size 1
 
 // What one place in the brackets may hold. A tensor is either i64, whose values pick places along one dimension
-// (negative ones from the end), or a mask of booleans over as many dimensions as it has.
+// (negative ones from the end), or a mask of booleans over as many dimensions as it has. What tensors pick stands where
+// they stand where that is side by side, and comes first otherwise. A whole number takes its dimension away before
+// that, as in PyTorch; NumPy counts it among the tensors.
 struct Index {
     template <std::integral T>
     requires(!std::same_as<T, bool>) Index(T at) : what(std::int64_t(at)) {}  // NOLINT(google-explicit-constructor)
@@ -50,6 +52,12 @@ Tensor index(const Tensor& x, const Indices& indices);
 // Writes `from`, broadcast and converted, into the memory of `to`: copy_(x[{0, Slice{2, 4}}], y) is Python's
 // x[0, 2:4] = y. Not recorded: throws where `to` or `from` takes part in a gradient and NoGrad does not hold.
 void copy_(const Tensor& to, const Tensor& from);
+// The same, but throws where nobody would ever see what is written, as in copy_(x[ids], y): x[ids] is a copy.
+void copy_(Tensor&& to, const Tensor& from);
+
+// Python's x[indices] = values for all indices, tensors and masks too. Where an index tensor names a place twice, the
+// last of the values stays. Not recorded, as copy_; reads index tensors back, which waits for the device.
+void index_put_(const Tensor& x, const Indices& indices, const Tensor& values);
 
 }  // namespace ops
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
@@ -71,6 +73,17 @@ const Golden kGolden[] = {
      false},
     {"x[:, ids, columns]", {kAll, kIds, kColumns}, {2, 3}, {11, 8, 1, 23, 20, 13}, false},
     {"x[nothing]", whole({}, {0}), {0, 3, 4}, {}, false},
+    {"x[:, 1, ids]", {kAll, 1, kIds}, {2, 3}, {6, 7, 4, 18, 19, 16}, false},
+    {"x[ids, None, others]",
+     {whole({1, 0, 1}, {3}), NewAxis{}, kIds},
+     {3, 1, 4},
+     {20, 21, 22, 23, 8, 9, 10, 11, 12, 13, 14, 15},
+     false},
+    {"x[:, ids, ..., columns]", {kAll, kIds, Ellipsis{}, kColumns}, {2, 3}, {11, 8, 1, 23, 20, 13}, false},
+    {"x[one, :, ids]", {whole({1}, {}), kAll, kIds}, {3, 3}, {14, 15, 12, 18, 19, 16, 22, 23, 20}, false},
+    {"x[:, one, ids]", {kAll, whole({1}, {}), kIds}, {2, 3}, {6, 7, 4, 18, 19, 16}, false},
+    {"x[:, ids, one]", {kAll, kIds, whole({-1}, {})}, {2, 3}, {11, 11, 3, 23, 23, 15}, false},
+    {"x[:, one]", {kAll, whole({2}, {})}, {2, 4}, {8, 9, 10, 11, 20, 21, 22, 23}, false},
 };
 
 TEST(Indexing, GivesTheShapesAndValuesOfPyTorchInEveryDtypeThatHoldsThem) {
@@ -162,6 +175,68 @@ TEST(CopyInto, ReadsWhatOverlapsBeforeItIsWritten) {
     ops::copy_(m, ops::transpose(m, 0, 1));
     EXPECT_EQ(m.to_vector<float>(), (std::vector<float>{1, 3, 2, 4}));
     EXPECT_ERROR(ops::copy_(ops::expand(Tensor::from<float>({1, 2}, {2, 1}), {2, 3}), m[0][0]), Error, "one in memory");
+}
+
+TEST(CopyInto, IsRefusedWhereNobodyWouldSeeIt) {
+    const Tensor x = ramp();
+    EXPECT_ERROR(copy_(x[kRows], Tensor::scalar(1)), UsageError, "index_put_(x, indices, values)");
+    EXPECT_ERROR(copy_(x[kMask], Tensor::scalar(1)), UsageError, "nobody would see");
+    // A copy that has a name, memory of the caller's, and a handle to what another one holds are all seen.
+    const Tensor picked = x[kMask];
+    copy_(picked, Tensor::scalar(1));
+    EXPECT_EQ(picked.to_vector<float>(), std::vector<float>(12, 1));
+    float memory[2] = {};
+    copy_(Tensor::from_blob(memory, {2}), Tensor::scalar(3));
+    EXPECT_EQ(memory[1], 3);
+    Tensor weights = ones({2}).set_requires_grad();
+    weights.set_grad(zeros({2}));
+    copy_(weights.grad(), Tensor::scalar(5));
+    EXPECT_EQ(weights.grad().to_vector<float>(), (std::vector<float>{5, 5}));
+}
+
+// Reading back by the same indices gives what was written, and everything else is as it was.
+TEST(IndexPut, WritesWhereIndexingReads) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::i64})
+        for (const Golden& golden : kGolden) {
+            SCOPED_TRACE(std::string(golden.written) + " in " + std::string(name_of(dtype)));
+            const Tensor x = ramp(dtype), before = ramp(dtype);
+            const std::vector<std::int64_t> read = x[golden.indices].to_vector<std::int64_t>();
+            std::vector<std::int64_t> marked;
+            for (const std::int64_t value : read) marked.push_back(100 + value);  // duplicates agree
+            index_put_(x, golden.indices, Tensor::from(marked, golden.shape));
+            EXPECT_EQ(x[golden.indices].to_vector<std::int64_t>(), marked);
+            const std::vector<std::int64_t> after = x.to_vector<std::int64_t>();
+            for (std::size_t i = 0; i < after.size(); ++i) {
+                const bool written = std::find(read.begin(), read.end(), std::int64_t(i)) != read.end();
+                EXPECT_EQ(after[i], std::int64_t(i) + (written ? 100 : 0));
+            }
+        }
+}
+
+TEST(IndexPut, BroadcastsGoesByStridesAndKeepsTheLastOfTwo) {
+    const Tensor x = zeros({2, 3});
+    index_put_(x, {kAll, whole({0, 2}, {2})}, Tensor::from<double>({1, 2}, {2, 1}));
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 0, 1, 2, 0, 2}));
+    index_put_(transpose(x, 0, 1), whole({1, 1}, {2}), Tensor::from<float>({7, 7, 8, 9}, {2, 2}));
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 8, 1, 2, 9, 2}));
+    index_put_(x, mask({1, 0, 0, 0, 0, 1}, {2, 3}), Tensor::scalar(0));
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{0, 8, 1, 2, 9, 0}));
+    index_put_(x, {1, Slice{1}}, Tensor::scalar(4));
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{0, 8, 1, 2, 4, 4}));
+    index_put_(x, kRows[{kAll, 0}], x[whole({1, 0}, {2})]);
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 4, 4, 0, 8, 1}));
+}
+
+TEST(IndexPut, RefusesWhatCopyRefuses) {
+    const Tensor x = ones({2}).set_requires_grad(), data = ones({2}), ids = whole({0}, {1});
+    const Tensor y = sum(x * data);
+    index_put_(data, ids, Tensor::scalar(3));
+    EXPECT_ERROR(backward(y), Error, "changed in place");
+    EXPECT_ERROR(index_put_(x, ids, Tensor::scalar(1)), Error, "takes part in a gradient");
+    EXPECT_ERROR(index_put_(data, ids, x), Error, "takes part in a gradient");
+    EXPECT_ERROR(index_put_(data, ids, ones({2})), Error, "f32[2] on cpu does not fit in the [1] that is picked");
+    EXPECT_ERROR(index_put_(data, whole({2}, {1}), ones({1})), Error, "index: 2 is outside dimension 0");
+    EXPECT_ERROR(index_put_(expand(ones({1}), {3}), ids, ones({1})), Error, "one in memory");
 }
 
 }  // namespace
