@@ -152,18 +152,21 @@ struct Cat {
 Tensor reshape(const Tensor& x, Shape shape) {
     const Shape asked = shape;
     int open = -1;
-    std::int64_t known = 1;
+    Shape known;
     for (int i = 0; i < shape.rank(); ++i) {
-        if (shape[i] == -1) {
-            if (open >= 0) fail("reshape: {} leaves more than one size open", asked.str());
-            open = i;
-        } else {
-            known *= shape[i];
+        if (shape[i] != -1) {
+            if (shape[i] < 0) fail("reshape: {} has a negative size", asked.str());
+            known.push_back(shape[i]);
+            continue;
         }
+        if (open >= 0) fail("reshape: {} leaves more than one size open", asked.str());
+        open = i;
     }
-    if (open >= 0) shape[open] = known > 0 ? x.numel() / known : 0;
-    for (const std::int64_t size : shape)
-        if (size < 0) fail("reshape: {} has a negative size", asked.str());
+    if (open >= 0) {
+        const std::int64_t count = known.numel();
+        if (count == 0 && x.numel() == 0) fail("reshape: any size would do for the -1 of {}; write it", asked.str());
+        shape[open] = count > 0 ? x.numel() / count : 0;
+    }
     if (shape.numel() != x.numel()) fail("reshape: {} does not fit in shape {}", x.str(), asked.str());
     return apply(Reshape{shape, x.shape()}, {x});
 }

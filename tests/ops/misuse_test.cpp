@@ -22,6 +22,10 @@ TEST(Misuse, OfShapes) {
     EXPECT_ERROR(reshape(x, {-1, -1}), Error, "more than one");
     EXPECT_ERROR(reshape(x, {-1, 4}), Error, "f32[2, 3]");
     EXPECT_ERROR(reshape(x, {-2, -3}), Error, "negative");
+    EXPECT_ERROR(reshape(x, {-1, -6}), Error, "negative");
+    EXPECT_ERROR(reshape(zeros({2, 0}), {-1, 0}), Error, "any size would do for the -1 of [-1, 0]");
+    EXPECT_ERROR(reshape(x, {-1, 0}), Error, "f32[2, 3]");
+    EXPECT_ERROR(reshape(x, {-1, std::int64_t(1) << 40, std::int64_t(1) << 40}), Error, "63 bits");
     EXPECT_ERROR(permute(x, {0, 0}), Error, "(0, 0)");
     EXPECT_ERROR(permute(x, {0}), Error, "each dimension");
     EXPECT_ERROR(transpose(x, 0, 2), Error, "dimension 2");
