@@ -306,12 +306,23 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
     });
 }
 
+// Two things of one name would be one in a file of weights.
+void Module::check_free(const std::string& name) const {
+    check<UsageError>(!name.empty() && name.find('.') == name.npos,
+                      "what belongs to a module needs a name without '.', not '{}'", name);
+    const auto refuse = [&](const auto& all, const char* what) {
+        for (const auto& [other, object] : all)
+            check<UsageError>(other != name, "there is a {} '{}' already; names tell a module's parts apart", what,
+                              name);
+    };
+    refuse(children_, "module");
+    refuse(parameters_, "parameter");
+    refuse(buffers_, "buffer");
+}
+
 Module& Module::adopt(const std::string& name, std::unique_ptr<Module> child) {
     check<UsageError>(child != nullptr, "module '{}': no module was given", name);
-    check<UsageError>(!name.empty() && name.find('.') == name.npos, "a child module needs a name without '.', not '{}'",
-                      name);
-    for (const Child& other : children_)
-        check<UsageError>(other.name != name, "there is a module '{}' already; names tell children apart", name);
+    check_free(name);
     child->name_ = name;
     child->parent_ = this;
     children_.push_back({name, std::move(child)});
@@ -319,12 +330,14 @@ Module& Module::adopt(const std::string& name, std::unique_ptr<Module> child) {
 }
 
 Parameter& Module::add_parameter(const std::string& name, Tensor value, FileLayout layout) {
+    check_free(name);
     value.set_requires_grad();
-    parameters_.emplace_back(name, std::make_unique<Parameter>(Parameter{name, std::move(value), std::move(layout)}));
+    parameters_.emplace_back(name, std::make_shared<Parameter>(name, std::move(value), std::move(layout)));
     return *parameters_.back().second;
 }
 
 Tensor& Module::add_buffer(const std::string& name, Tensor value) {
+    check_free(name);
     buffers_.emplace_back(name, std::make_unique<Tensor>(std::move(value)));
     return *buffers_.back().second;
 }

@@ -107,6 +107,7 @@ class Module {
         std::string name;
         std::unique_ptr<Module> module;
     };
+    void check_free(const std::string& name) const;
     void visit(const std::string& path, const std::function<void(const std::string&, Module&)>& f);
     // Its name below the module that calls it: "layers.0" where a list between them is not called itself.
     std::string name_from_caller() const;
@@ -118,7 +119,7 @@ class Module {
     std::optional<Precision> precision_;
     std::function<std::unique_ptr<Module>()> maker_;
     std::vector<Child> children_;
-    std::vector<std::pair<std::string, std::unique_ptr<Parameter>>> parameters_;
+    std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> parameters_;
     std::vector<std::pair<std::string, std::unique_ptr<Tensor>>> buffers_;
 };
 
@@ -127,9 +128,9 @@ class ModuleList : public Module {
   public:
     template <class M>
     M& append(std::unique_ptr<M> module) {
-        M& reference = *module;
+        M* const appended = module.get();
         modules_.push_back(&adopt(std::to_string(modules_.size()), std::move(module)));
-        return reference;
+        return *appended;
     }
     std::size_t size() const { return modules_.size(); }
     Module& operator[](std::size_t i) { return *modules_.at(i); }

@@ -1,6 +1,7 @@
 // Parameter: a weight that learns, and how it is laid out in files. Memory is NHWC-friendly; files are PyTorch's.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,11 @@ Shape file_shape_of(const Tensor& value, const FileLayout& layout);
 Tensor to_file(const Tensor& value, const FileLayout& layout);
 void from_file(const Tensor& tensor, const Tensor& value, const FileLayout& layout);
 
-struct Parameter {
+// A module and the optimizer that trains it own it together, so that either may be gone first.
+struct Parameter : std::enable_shared_from_this<Parameter> {
+    Parameter(std::string own_name, Tensor first_value, FileLayout file_layout = {})
+        : name(std::move(own_name)), value(std::move(first_value)), layout(std::move(file_layout)) {}
+
     std::string name;  // the path within the whole model, set when the model is asked for its parameters
     Tensor value;
     FileLayout layout;

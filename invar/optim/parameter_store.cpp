@@ -31,6 +31,7 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
     : parameters_(std::move(parameters)) {
     check<UsageError>(!parameters_.empty(), "the optimizer got no parameters");
     const Device device = parameters_[0]->value.device();
+    for (Parameter* parameter : parameters_) owned_.push_back(parameter->weak_from_this().lock());
     std::int64_t total = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         for (std::size_t other = 0; other < i; ++other)
@@ -89,11 +90,23 @@ Tensor ParameterStore::moment(int which, std::size_t i) const {
 
 // Nothing is written: the first gradient of the next backward overwrites the old one.
 void ParameterStore::zero_gradients() {
+    check_current();
     for (const Parameter* parameter : parameters_) parameter->value.forget_grad();
     gradients_.bump_version();
 }
 
+// Its step would change memory that no model looks at any more.
+void ParameterStore::check_current() const {
+    for (const Parameter* parameter : parameters_)
+        if (parameter->value.storage() != weights_.storage())
+            fail<UsageError>(
+                "parameter {} belongs to an optimizer that was made later; make one optimizer for each parameter, and "
+                "groups for what differs within it",
+                parameter->name);
+}
+
 Tensor ParameterStore::gradients() const {
+    check_current();
     adopt_gradients();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (parameters_[i]->value.grad()) continue;
@@ -157,6 +170,7 @@ void ParameterStore::set_missed_steps(const std::vector<std::int64_t>& missed) {
 }
 
 void ParameterStore::set_shadow(std::optional<Dtype> dtype) {
+    check_current();
     shadow_ = dtype ? flat_array(weights_.numel(), *dtype, weights_.device(), Purpose::weights) : Tensor{};
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Tensor& value = parameters_[i]->value;

@@ -62,7 +62,9 @@ class ParameterStore {
 
   private:
     void adopt_gradients() const;
+    void check_current() const;  // throws where another store has taken the parameters over
     std::vector<Parameter*> parameters_;
+    std::vector<std::shared_ptr<Parameter>> owned_;  // the same: their model may be gone before the store
     std::vector<Segment> places_;
     std::vector<Segment> segments_;  // as last cut
     std::vector<bool> ever_missed_, cut_for_;

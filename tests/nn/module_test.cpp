@@ -380,6 +380,36 @@ TEST(Module, RefusesChildrenThatNoPathCouldTellApart) {
     EXPECT_ERROR(Sequential().then(std::unique_ptr<Linear>()), UsageError, "no module was given");
 }
 
+// Registers everything by the same name, as what `kinds` says.
+class Ambiguous : public Module {
+  public:
+    explicit Ambiguous(const std::string& kinds) {
+        for (const char kind : kinds) {
+            if (kind == 'm') add<Linear>("a", 2, 2);
+            if (kind == 'p') add_parameter("a", ops::zeros({2}));
+            if (kind == 'b') add_buffer("a", ops::zeros({2}));
+        }
+    }
+};
+
+TEST(Module, RefusesParametersAndBuffersOfANameThatIsTaken) {
+    for (const char* kinds : {"pp", "bb", "pb", "bp", "mp", "pm", "mb", "bm"}) {
+        SCOPED_TRACE(kinds);
+        EXPECT_ERROR(Ambiguous{kinds}, UsageError, "'a' already");
+    }
+    class Dotted : public Module {
+      public:
+        Dotted() { add_parameter("a.b", ops::zeros({2})); }
+    };
+    EXPECT_ERROR(Dotted(), UsageError, "needs a name without '.', not 'a.b'");
+}
+
+TEST(ModuleList, RefusesNoModule) {
+    ModuleList list;
+    EXPECT_ERROR(list.append(std::unique_ptr<Linear>()), UsageError, "module '0': no module was given");
+    EXPECT_EQ(list.size(), 0u);
+}
+
 TEST(Module, FreezesWhatAPatternMatches) {
     Stack net;
     const auto learning = [&] {

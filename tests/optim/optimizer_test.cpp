@@ -221,6 +221,38 @@ TEST(ParameterStore, SurvivesTheOneItReplaces) {
     EXPECT_FLOAT_EQ(model.values()[0], 0.4f);
 }
 
+// The weights are then its own: what was a model may be gone before what trained it, in any order of declaration.
+TEST(Optimizer, OutlivesItsModel) {
+    auto model = std::make_unique<Weights>();
+    Optimizer optimizer(*model, named_spec("adam", 0), {Dtype::f32, Dtype::f16});
+    const Tensor a = model->a.value;
+    set_gradient(model->a, {1, 1, 1});
+    model.reset();
+    optimizer.step();
+    EXPECT_LT(a.to_vector<float>()[0], 0.5f);
+    EXPECT_TRUE(optimizer.state_dict().contains("exp_avg.a"));
+    optimizer.zero_grad();
+    EXPECT_FALSE(a.grad());
+}
+
+TEST(Optimizer, WhoseWeightsALaterOneHasTakenOverSaysSoInsteadOfTrainingNothing) {
+    Weights model;
+    Optimizer first(model, sgd_spec(0.1));
+    {
+        Optimizer second(model, sgd_spec(0.1));
+        set_gradient(model.a, {1, 1, 1});
+        const std::string why = "a belongs to an optimizer that was made later";
+        EXPECT_ERROR(first.step(), UsageError, why);
+        EXPECT_ERROR(first.zero_grad(), UsageError, why);
+        EXPECT_ERROR(clip_grad_norm(first, 1), UsageError, why);
+        EXPECT_ERROR(first.store().set_shadow(Dtype::f16), UsageError, why);
+        second.step();
+        EXPECT_FLOAT_EQ(model.values()[0], 0.4f);
+    }
+    EXPECT_ERROR(first.step(), UsageError, "make one optimizer");
+    EXPECT_NO_THROW(first.state_dict());
+}
+
 TEST(Optimizer, RefusesAParameterInTwoGroupsAndNoneAtAll) {
     Weights model;
     const std::vector<Parameter*> all = model.parameters();
