@@ -54,15 +54,55 @@ std::string event(std::int64_t step, std::string_view rest) {
     return (field(1, wall_time()) + field(2, step)).append(rest);
 }
 
+std::string version() {
+    return event(0, field(3, std::string_view("brain.Event:2")));
+}
+
 // A record's checksums are rotated and shifted, since a checksum of data that holds checksums is a weak one.
 std::string masked_sum(std::string_view bytes) {
     return little_endian(std::rotr(crc32c(bytes), 15) + 0xA282EAD8u);
 }
 
+std::string record_of(std::string_view event) {
+    const std::string length = little_endian(std::uint64_t(event.size()));
+    return (length + masked_sum(length)).append(event).append(masked_sum(event));
+}
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::size_t kHeader = 12;  // the length, and its checksum
+
+// How many bytes of the content are whole records. Damage is left for readers to complain of: only a last record that
+// says to be longer than what is there, or has not even a length, is torn.
+std::uint64_t whole_records(std::string_view content) {
+    std::size_t whole = 0;
+    while (content.size() - whole >= kHeader) {
+        const std::string_view header = content.substr(whole, kHeader);
+        std::uint64_t length = 0;
+        for (std::size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(header[i]);
+        if (masked_sum(header.substr(0, 8)) != header.substr(8)) return content.size();
+        const std::uint64_t rest = content.size() - whole - kHeader;
+        if (rest < 4 || length > rest - 4) return whole;
+        whole += kHeader + std::size_t(length) + 4;
+    }
+    return whole;
+}
+
+void drop_torn_ends(const std::filesystem::path& folder) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator files(folder, error), end; !error && files != end;
+         files.increment(error)) {
+        std::error_code ignored;
+        if (!files->path().filename().string().starts_with(kPrefix) || !files->is_regular_file(ignored)) continue;
+        const std::string content = read_file(files->path());
+        if (const std::uint64_t whole = whole_records(content); whole < content.size())
+            AppendFile(files->path()).truncate(whole);
+    }
+}
+
 AppendFile create_in(const std::filesystem::path& folder) {
     char host[256] = {};
     if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') host[0] = '-';
-    const std::string name = fmt::format("events.out.tfevents.{}.{}", static_cast<std::int64_t>(wall_time()), host);
+    const std::string name = fmt::format("{}{}.{}", kPrefix, static_cast<std::int64_t>(wall_time()), host);
     make_folders(folder);
     // Two sessions begun in one second must not share a file; TensorBoard reads them in the order of their names.
     std::filesystem::path path = folder / name;
@@ -75,7 +115,8 @@ AppendFile create_in(const std::filesystem::path& folder) {
 EventFile::EventFile(const std::filesystem::path& folder, std::optional<std::int64_t> resumed_at)
     : file_(create_in(folder)) {
     constexpr std::int64_t kSessionStart = 1;
-    record(event(0, field(3, std::string_view("brain.Event:2"))));
+    if (resumed_at) drop_torn_ends(folder);
+    record(version());
     // TensorBoard takes the first start of a session it sees for the run's own and purges nothing; at any later one it
     // drops the points of that step and after.
     record(event(resumed_at ? *resumed_at + 1 : 0, field(7, field(1, kSessionStart))));
@@ -97,12 +138,16 @@ void EventFile::scalar(std::string_view tag, std::int64_t step, double value) {
 }
 
 void EventFile::record(std::string_view event) {
-    const std::string length = little_endian(std::uint64_t(event.size()));
-    pending_.append(length).append(masked_sum(length)).append(event).append(masked_sum(event));
+    pending_ += record_of(event);
 }
 
 void EventFile::flush() {
     if (pending_.empty()) return;
+    // Where somebody has cut the file in the middle of a record, no reader would find the next one.
+    if (file_.is_cut()) {
+        file_.drop_torn(whole_records(file_.content()));
+        if (file_.size() == 0) pending_.insert(0, record_of(version()));
+    }
     file_.append(std::exchange(pending_, {}));
 }
 

@@ -15,7 +15,8 @@ namespace invar {
 class EventFile {
   public:
     // Makes events.out.tfevents.<time>.<host> in `folder`. A resumed run gives the last step that counts, so that
-    // TensorBoard drops what the interrupted one logged after it.
+    // TensorBoard drops what the interrupted one logged after it; records that were torn at the ends of earlier files
+    // are removed, which not every reader passes over.
     explicit EventFile(const std::filesystem::path& folder, std::optional<std::int64_t> resumed_at = {});
     ~EventFile();
     EventFile(const EventFile&) = delete;

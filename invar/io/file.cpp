@@ -234,15 +234,16 @@ void AppendFile::line(std::string_view text) {
     // Where somebody has cut the file in the middle of a line, the half that is left would spoil this one.
     char last = '\n';
     if (const std::uint64_t now = size(); now > 0) file_.read_at(now - 1, &last, 1);
-    if (last != '\n') {
-        notice_loss();
-        const std::uint64_t kept = content().rfind('\n') + 1;  // npos + 1 is 0
-        lost_ += end_ - kept;
-        const std::string waiting = std::exchange(waiting_, {});
-        truncate(kept);
-        waiting_ = waiting;
-    }
+    if (last != '\n') drop_torn(content().rfind('\n') + 1);  // npos + 1 is 0
     append(whole);
+}
+
+void AppendFile::drop_torn(std::uint64_t whole_bytes) {
+    notice_loss();
+    lost_ += end_ - whole_bytes;
+    const std::string waiting = std::exchange(waiting_, {});
+    truncate(whole_bytes);
+    waiting_ = waiting;
 }
 
 void AppendFile::truncate(std::uint64_t bytes) {

@@ -68,6 +68,10 @@ class AppendFile {
     void line(std::string_view text);  // adds the newline; the text must have none
     // Back to the first `bytes` bytes, as when a run resumes from a checkpoint that remembers its place in the log.
     void truncate(std::uint64_t bytes);
+    // Whether somebody has cut off its end since the last write; and the half of a record that is left taken away too,
+    // which counts as lost.
+    bool is_cut() const { return size() < end_; }
+    void drop_torn(std::uint64_t whole_bytes);
     void sync();
     // Why something is waiting; "" where nothing is.
     const std::string& problem() const { return problem_; }

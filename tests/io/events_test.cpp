@@ -103,6 +103,54 @@ TEST(EventFile, HasEveryRecordOnceAfterADiskWasFull) {
     EXPECT_EQ(shown_by_tensorboard(scratch.path()).at("loss"), (Points{{1, 1}, {2, 2}, {3, 3}}));
 }
 
+TEST(EventFile, OfAResumedRunRemovesTheRecordThatAKillHasTorn) {
+    const Scratch scratch;
+    std::filesystem::path path;
+    std::size_t before_last = 0;
+    {
+        EventFile first(scratch.path());
+        path = first.path();
+        for (int step = 1; step <= 3; ++step) {
+            first.flush();
+            before_last = std::filesystem::file_size(path);
+            first.scalar("loss", step, step);
+        }
+    }
+    const std::string whole = read_file(path);
+    for (const std::size_t left : {before_last + 1, before_last + 11, before_last + 12, whole.size() - 1}) {
+        put(path, whole.substr(0, left));
+        EventFile next(scratch.path(), 2);
+        EXPECT_EQ(read_events(path).size(), 4u) << left << " bytes were left of " << whole.size();
+        next.scalar("loss", 3, 30);
+    }
+    EXPECT_EQ(shown_by_tensorboard(scratch.path()).at("loss"), (Points{{1, 1}, {2, 2}, {3, 30}}));
+    // What is damaged and not cut stays as it is: nothing that can still be read is thrown away.
+    std::string damaged = whole;
+    damaged[9] ^= 1;
+    put(path, damaged);
+    const EventFile next(scratch.path(), 2);
+    EXPECT_EQ(read_file(path), damaged);
+}
+
+TEST(EventFile, GoesOnAfterTheLastWholeRecordWhereSomebodyCutsIt) {
+    const Scratch scratch;
+    EventFile file(scratch.path());
+    for (int step = 1; step <= 3; ++step) file.scalar("loss", step, step);
+    file.flush();
+    std::filesystem::resize_file(file.path(), std::filesystem::file_size(file.path()) - 5);
+    file.scalar("loss", 4, 4);
+    file.flush();
+    EXPECT_EQ(shown_by_tensorboard(scratch.path()).at("loss"), (Points{{1, 1}, {2, 2}, {4, 4}}));
+    EXPECT_GT(file.file().take_lost(), 5u);
+    std::filesystem::resize_file(file.path(), 0);
+    file.scalar("loss", 5, 5);
+    file.flush();
+    const std::vector<Event> events = read_events(file.path());
+    ASSERT_EQ(events.size(), 2u);
+    EXPECT_EQ(events[0].version, "brain.Event:2");
+    EXPECT_EQ(events[1].step, 5);
+}
+
 TEST(EventFile, RefusesAFolderItCannotMake) {
     const Scratch scratch;
     put(scratch / "file", "x");
