@@ -40,7 +40,9 @@ double DoubleModel::loss(std::span<const Batch> group) {
 
 ParameterValues DoubleModel::gradients(std::span<const Batch> group) {
     for (const Parameter* parameter : learning_) parameter->value.set_grad({});
-    run(group, [](const Tensor& loss) { backward(loss); });
+    run(group, [](const Tensor& loss) {
+        if (loss.requires_grad()) backward(loss);
+    });
     ParameterValues all;
     for (const Parameter* parameter : learning_) {
         const Tensor gradient = parameter->value.grad();

@@ -32,10 +32,19 @@ LearningCheck check_learning(const Task& task, const Config& config, double seco
     const std::shared_ptr<const Dataset> data = task.data(Split::train);
     const Batch batch =
         data->read(spread_samples(*data, kSamples)).map([&](const Tensor& tensor) { return ops::to(tensor, device); });
-    const LossFunction loss = [&](Module& model, const Batch& b) { return task.loss(model, b); };
+    const LossFunction loss = [&](Module& model, const Batch& b) {
+        Tensor value = task.loss(model, b);
+        check(
+            value.requires_grad(),
+            "the loss of {} samples, {:.4g}, does not depend on any weight that learns, or is cut off from them: there "
+            "is nothing to learn",
+            b.size, value.numel() == 1 ? value.item() : 0.0);
+        return value;
+    };
     LearningCheck result;
     result.samples = batch.size;
     int steps = 0;
+    bool pulled = false;  // by a gradient that is not zero, some parameter at some step
     for (const double rate : kRates) {
         const std::unique_ptr<Module> model = make_initial_model(task, config);
         const WithoutOverrides plain(*model);
@@ -49,6 +58,7 @@ LearningCheck check_learning(const Task& task, const Config& config, double seco
         for (int step = 0; step < kStepsEach && !limit.over(); ++step) {
             const double now = training_step(loss, *model, optimizer, scaler, kFullPrecision, {}, {&batch, 1}).item();
             if (steps++ == 0) result.first = result.last = now;
+            pulled = pulled || optimizer.state().max_abs > 0;
             latest.push_back(now);
             if (latest.size() > kMeanOver) latest.pop_front();
             const double mean = std::accumulate(latest.begin(), latest.end(), 0.0) / double(latest.size());
@@ -66,10 +76,17 @@ LearningCheck check_learning(const Task& task, const Config& config, double seco
         result.text = fmt::format("the loss of {} samples is 0 before anything is learned", result.samples);
         return result;
     }
+    if (!pulled) {
+        result.text = fmt::format(
+            "the loss of {} samples is {:.4g}, and its gradient 0 in every parameter: it is constant around the first "
+            "weights, and no optimizer can move them",
+            result.samples, result.first);
+        return result;
+    }
     result.text = fmt::format("{} samples{}: the loss fell from {:.4g} to {:.4g} in {} steps of Adam", result.samples,
                               result.mark == Mark::pass   ? " are learned by heart"
                               : result.mark == Mark::warn ? " are learned in part only"
-                                                          : " cannot be learned by heart",
+                                                          : " cannot be learned by heart, though there is a gradient",
                               result.first, result.last, steps);
     return result;
 }

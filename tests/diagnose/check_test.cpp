@@ -120,6 +120,23 @@ TEST(CheckTask, WarnsOfALossThatIsConstant) {
     EXPECT_TRUE(says(check.learning, "is 0 before anything is learned")) << check.learning.text;
 }
 
+TEST(CheckTask, TellsALossWithoutGradientFromOneThatIsNotLearned) {
+    const TaskCheck constant = checked({.constant_loss = true});
+    EXPECT_EQ(constant.learning.mark, Mark::fail);
+    EXPECT_TRUE(says(constant.learning, "is 2.5, and its gradient 0 in every parameter")) << constant.learning.text;
+    EXPECT_EQ(constant.gradient.mark, Mark::warn) << constant.gradient.text;
+
+    const TaskCheck loose = checked({.loose_loss = true});
+    EXPECT_EQ(loose.learning.mark, Mark::fail);
+    EXPECT_TRUE(says(loose.learning, "the loss of 8 samples, 2.5, does not depend on any weight that learns"))
+        << loose.learning.text;
+    EXPECT_EQ(loose.gradient.text, "the loss does not depend on any parameter");
+
+    const TaskCheck idle = checked({.idle_gradient = true});
+    EXPECT_EQ(idle.learning.mark, Mark::fail);
+    EXPECT_TRUE(says(idle.learning, "cannot be learned by heart, though there is a gradient")) << idle.learning.text;
+}
+
 TEST(CheckTask, SaysInOneLineWhatAnExceptionSaysInSeveral) {
     const TaskCheck check = checked({.throws_lines = true});
     EXPECT_EQ(check.shapes.text, "one line\\nand another");

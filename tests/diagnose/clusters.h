@@ -17,7 +17,8 @@ struct ClusterFaults {
     std::int64_t test_width = 6;                    // numbers of a test sample
     bool detached = false, wrong_backward = false, frozen = false, sum_loss = false, per_batch = false;
     bool random_data = false, random_weights = false, random_loss = false, hidden_counter = false;
-    bool needs_f32 = false, unused = false, zero_loss = false, throws_lines = false;
+    bool needs_f32 = false, unused = false, throws_lines = false;
+    bool zero_loss = false, constant_loss = false, loose_loss = false, idle_gradient = false;
 };
 
 class ClusterData final : public Dataset {
@@ -63,6 +64,14 @@ struct WrongSquare {
     }
 };
 
+// Always the same, with the gradient of x.
+struct Idle {
+    static constexpr const char* kName = "idle";
+    static constexpr CastClass kCast = CastClass::widest;
+    Tensor forward(Context&, const Tensors& in) { return ops::full_like(in[0], 2.5); }
+    Tensors backward(Context&, const Tensor& gradient) { return {gradient}; }
+};
+
 class ClusterModel : public Module {
   public:
     explicit ClusterModel(const ClusterFaults& faults)
@@ -106,6 +115,9 @@ class Clusters : public Task {
         const Reduction reduction = faults_.sum_loss ? Reduction::sum : Reduction::mean;
         Tensor loss = ops::cross_entropy(model(batch["x"]), batch["y"], {.reduction = reduction});
         if (faults_.zero_loss) loss = loss * 0.0;
+        if (faults_.constant_loss) loss = loss * 0.0 + 2.5;
+        if (faults_.loose_loss) loss = Tensor::scalar(2.5, loss.dtype());
+        if (faults_.idle_gradient) loss = apply(Idle{}, {loss});
         if (faults_.throws_lines) throw std::runtime_error("one line\nand another");
         // The mean over samples that each depend on how many others there are.
         if (faults_.per_batch) loss = ops::mul(loss, loss);
