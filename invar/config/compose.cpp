@@ -89,8 +89,9 @@ class Composer {
         if (!self_done) add_own(root, group, file);
     }
 
-    void add(const std::vector<Setting>& settings) {
+    void add(const std::vector<Setting>& settings, const std::vector<UnknownKey>& unknown = {}) {
         settings_.insert(settings_.end(), settings.begin(), settings.end());
+        unknown_.insert(unknown_.end(), unknown.begin(), unknown.end());
     }
 
     // A file of the group; or, where there is none, the registered part of that name.
@@ -122,7 +123,10 @@ class Composer {
         Config config;
         Origins origins;
         const auto words = settings_.begin() + std::ptrdiff_t(files_end_);
-        apply(with_folder_keys({settings_.begin(), words}, {words, settings_.end()}, sources_), config, origins);
+        const std::vector<Setting> all =
+            with_folder_keys({settings_.begin(), words}, {words, settings_.end()}, sources_);
+        refuse_unknown(unknown_, all);
+        apply(all, config, origins);
         check_together(config, origins);
         return config;
     }
@@ -143,7 +147,7 @@ class Composer {
     }
 
     void add_own(const YamlNode& root, const std::string& group, const std::string& file) {
-        add(flatten(root, "", section_of(group), file));
+        add(flatten(root, "", section_of(group), file, unknown_));
     }
 
     [[noreturn]] void refuse(const std::string& group, const std::string& name, const std::vector<std::string>& choices,
@@ -159,6 +163,7 @@ class Composer {
 
     ConfigSources sources_;
     std::vector<Setting> settings_;
+    std::vector<UnknownKey> unknown_;
     std::size_t files_end_ = 0;
     std::set<std::string> not_taken_;
 };
@@ -167,6 +172,7 @@ class Composer {
 struct CommandLine {
     std::vector<std::pair<std::string, std::string>> picks;  // one a group; "" for no file of it
     std::vector<Setting> settings;
+    std::vector<UnknownKey> unknown;
     std::vector<std::string> taken_back;  // groups whose choice some file must have made
 };
 
@@ -180,23 +186,8 @@ YamlNode parse_argument_value(const std::string& text, const std::string& argume
     return node;
 }
 
-// By data=NAME or data.name=NAME, where NAME is a part and no file of settings.
-ChosenParts chosen_by(const std::vector<std::string>& overrides) {
-    ChosenParts chosen;
-    for (const std::string& argument : overrides)
-        for (const std::string& section : config_sections())
-            for (const std::string& start : {section + "=", section + ".name="}) {
-                const std::vector<std::string> names = part_names(section);
-                if (argument.starts_with(start) &&
-                    std::ranges::find(names, argument.substr(start.size())) != names.end())
-                    chosen[section] = argument.substr(start.size());
-            }
-    return chosen;
-}
-
 CommandLine parse_command_line(const std::vector<std::string>& overrides) {
     const std::vector<std::string> groups = config_groups();
-    const ChosenParts chosen = chosen_by(overrides);
     CommandLine result;
     for (const std::string& argument : overrides) {
         const std::size_t equals = argument.find('=');
@@ -220,7 +211,7 @@ CommandLine parse_command_line(const std::vector<std::string>& overrides) {
             result.picks.emplace_back(key, value.text);
             continue;
         }
-        std::vector<Setting> settings = flatten(value, key, "", kCommandLine, chosen);
+        std::vector<Setting> settings = flatten(value, key, "", kCommandLine, result.unknown);
         for (Setting& setting : settings) setting.takes_back = deletes;
         result.settings.insert(result.settings.end(), settings.begin(), settings.end());
     }
@@ -287,7 +278,7 @@ Config load_config(const std::string& config_or_experiment, const std::vector<st
         check<UsageError>(composer.not_taken().contains(group),
                           "{}: '~{}' takes back nothing: no file chooses one of the group {}; leave it out",
                           kCommandLine, group, group);
-    composer.add(command_line.settings);
+    composer.add(command_line.settings, command_line.unknown);
     return composer.build();
 }
 

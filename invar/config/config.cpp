@@ -87,7 +87,10 @@ void check_together(const Config& config, const Origins& origins) {
 Config parse_config(std::string_view yaml, const std::string& origin) {
     Config config;
     Origins origins;
-    apply(flatten(parse_yaml(yaml, origin), "", "", origin), config, origins);
+    std::vector<UnknownKey> unknown;
+    const std::vector<Setting> settings = flatten(parse_yaml(yaml, origin), "", "", origin, unknown);
+    refuse_unknown(unknown, settings);
+    apply(settings, config, origins);
     check_together(config, origins);
     return config;
 }

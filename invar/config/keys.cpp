@@ -71,6 +71,11 @@ const Field* field_in(const Config& config, const Setting& setting) {
                      parts.front());
 }
 
+struct Target {
+    const Field* field = nullptr;
+    std::string entry;
+};
+
 // A full key, an alias, or an entry of a map.
 Target find_exact(const std::string& key) {
     if (const Field* field = lookup(key)) return {field, ""};
@@ -94,6 +99,9 @@ Target find_bare(const std::string& key, const std::string& origin) {
                       found.front()->key, found.back()->key);
     return {found.front(), ""};
 }
+
+// The parts that are chosen, by section: {"data", "table"}. Keys of others are not meant.
+using ChosenParts = std::map<std::string, std::string>;
 
 // Whether a field may be meant where these parts are chosen, each by its section.
 bool may_be_meant(const Field& field, const ChosenParts& chosen) {
@@ -132,23 +140,18 @@ bool may_be_meant(const Field& field, const ChosenParts& chosen) {
     fail<UsageError>("{}: unknown key '{}' (did you mean '{}'?)", origin, key, meant);
 }
 
-}  // namespace
-
-Target find_key(const std::string& written, const std::string& group, const std::string& origin,
-                const ChosenParts& chosen) {
+// The field, and the entry of it when it is a map.
+Target find_key(const std::string& written, const std::string& group, const std::string& origin) {
     if (!group.empty())
         if (Target target = find_exact(group + "." + written); target.field) return target;
     if (Target target = find_exact(written); target.field) return target;
-    if (Target target = find_bare(written, origin); target.field) return target;
-    unknown_key(written, origin, chosen);
+    return find_bare(written, origin);
 }
-
-namespace {
 
 class Flattener {
   public:
-    Flattener(const std::string& group, const std::string& origin, bool with_lines, const ChosenParts& chosen)
-        : group_(group), origin_(origin), with_lines_(with_lines), chosen_(chosen) {}
+    Flattener(const std::string& group, const std::string& origin, bool with_lines, std::vector<UnknownKey>& unknown)
+        : group_(group), origin_(origin), with_lines_(with_lines), unknown_(unknown) {}
 
     void walk(const YamlNode& node, const std::string& key) {
         if (node.kind == YamlNode::Kind::map) {
@@ -161,7 +164,8 @@ class Flattener {
         const bool is_section = std::find(sections.begin(), sections.end(), key) != sections.end();
         if (node.kind == YamlNode::Kind::null && (key.empty() || is_section)) return;  // a section with nothing in it
         check<UsageError>(!key.empty(), "{}: a configuration is a map of keys, such as 'trainer:'", origin);
-        const Target target = find_key(key, group_, origin, chosen_);
+        const Target target = find_key(key, group_, origin);
+        if (target.field == nullptr) return unknown_.push_back({key, origin});
         const std::string id = target.field->key + "." + target.entry;
         const auto [where, fresh] = seen_.emplace(id, origin);
         check<UsageError>(fresh, "{}: '{}' is set again, after {}; keep one", origin, key.substr(0, 120),
@@ -175,7 +179,7 @@ class Flattener {
     const std::string& group_;
     const std::string& origin_;
     bool with_lines_;
-    const ChosenParts& chosen_;
+    std::vector<UnknownKey>& unknown_;
     std::map<std::string, std::string> seen_;
     std::vector<Setting> settings_;
 };
@@ -183,15 +187,28 @@ class Flattener {
 }  // namespace
 
 std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
-                             const std::string& origin, const ChosenParts& chosen) {
+                             const std::string& origin, std::vector<UnknownKey>& unknown) {
     load_named_plugins(root, prefix, origin);
     const bool is_older = prefix.empty() && bring_up_to_date(root);
     if (prefix.empty()) check_parts_exist(root, group, origin);
-    Flattener flattener(group, origin, prefix.empty(), chosen);
+    Flattener flattener(group, origin, prefix.empty(), unknown);
     flattener.walk(root, prefix);
     std::vector<Setting> settings = flattener.take();
     for (Setting& setting : settings) setting.if_it_fits = is_older;
     return settings;
+}
+
+void refuse_unknown(const std::vector<UnknownKey>& unknown, const std::vector<Setting>& settings) {
+    if (unknown.empty()) return;
+    Config config;
+    ChosenParts chosen;
+    for (const Setting& setting : settings) {
+        const Field& field = *lookup(setting.key);
+        if (!field.chooses) continue;
+        field.set(config, setting);
+        chosen[field.section] = part_in(config, field.section)->name();
+    }
+    unknown_key(unknown.front().written, unknown.front().origin, chosen);
 }
 
 void apply(const std::vector<Setting>& settings, Config& config, Origins& origins) {

@@ -7,25 +7,22 @@
 
 namespace invar {
 
-// The parts that are known to be chosen, by section: {"data", "table"}. Keys of others are not meant.
-using ChosenParts = std::map<std::string, std::string>;
-
-// The field, and the entry of it when it is a map, that a key as written means: a full key, an alias, the key without
-// its section when that is clear, or one of `group` when the key stands in a file of that group. Throws UsageError for
-// an unknown key, with the nearest.
-struct Target {
-    const Field* field = nullptr;
-    std::string entry;
+// A key that means no field. What it might mean can be said when it is known what was chosen, after the last file.
+struct UnknownKey {
+    std::string written, origin;
 };
-Target find_key(const std::string& written, const std::string& group, const std::string& origin,
-                const ChosenParts& chosen = {});
 
 // Where each key that was set was last set.
 using Origins = std::map<std::string, std::string>;
 
-// Turns the tree of a file (or a value of the command line, below `prefix`) into settings, in order.
+// Turns the tree of a file (or a value of the command line, below `prefix`) into settings, in order. A key as written
+// means a field by its full name, by an alias, without its section where that is clear, or within `group` where it
+// stands in a file of that group; those that mean none are added to `unknown`.
 std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
-                             const std::string& origin, const ChosenParts& chosen = {});
+                             const std::string& origin, std::vector<UnknownKey>& unknown);
+
+// Throws a UsageError for the first of them, with the nearest key of what these settings choose.
+void refuse_unknown(const std::vector<UnknownKey>& unknown, const std::vector<Setting>& settings);
 
 // Sets them, the later over the earlier; the choices of parts first. A key of a part that is not chosen is an error.
 void apply(const std::vector<Setting>& settings, Config& config, Origins& origins);

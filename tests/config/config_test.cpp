@@ -354,6 +354,26 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
         says(refusal_of_yaml("trainer:\n  max_epochs:\n    deep: 3\n"), {"my.yaml:3", "trainer.max_epochs.deep"}));
 }
 
+TEST(Config, KnowsWhatAnyFileHasChosenWhereItNamesTheNearestKey) {
+    Folder folder;
+    folder.write("experiment/mine.yaml", "data:\n  name: table\n");
+    folder.write("experiment/late.yaml", "data:\n  hieght: 3\n  name: table\n");
+    folder.write("experiment/picks.yaml", "defaults: [{data: rows}]");
+    folder.write("experiment/drawn.yaml", "data:\n  name: synthetic\n");
+    folder.write("data/rows.yaml", "name: table\n");
+    const auto refused = [&](const std::string& name, const std::vector<std::string>& words = {}) {
+        return refusal([&] { load_config(name, words, folder.sources()); });
+    };
+    const std::vector<std::string> misspelt = {"data.hieght=3"};
+    for (const char* chosen : {"mine", "picks"})
+        EXPECT_TRUE(says(refused(chosen, misspelt), {"unknown key 'data.hieght'; "})) << "a table has no height";
+    EXPECT_TRUE(says(refused("late"), {"late.yaml:2", "unknown key 'data.hieght'; "}));
+    EXPECT_TRUE(says(refused("drawn", misspelt), {"did you mean 'data.height'?"}));
+    EXPECT_TRUE(says(refused("mine", {"data=synthetic", "data.hieght=3"}), {"did you mean 'data.height'?"}));
+    EXPECT_TRUE(says(refused("mine", {"data.name=synthetic", "data.hieght=3"}), {"did you mean 'data.height'?"}));
+    EXPECT_TRUE(says(refusal_of_yaml("data:\n  name: table\n  hieght: 3\n"), {"unknown key 'data.hieght'; "}));
+}
+
 TEST(Config, SaysWhatToUseInsteadOfOtherToolsKeys) {
     EXPECT_TRUE(says(refusal_of("logger.wandb.offline=true"), {"logger.wandb.enabled"}));
     EXPECT_TRUE(says(refusal_of("logger.mlflow.enabled=true"), {"logger.tensorboard=true"}));
