@@ -6,6 +6,7 @@
 
 #include "invar/core/error.h"
 #include "invar/io/file.h"
+#include "invar/io/json_fields.h"
 #include "invar/io/safetensors_header.h"  // Quoted
 
 namespace invar {
@@ -39,12 +40,6 @@ class Watch {
     std::vector<std::set<std::string>> keys_;  // of each level that is open
 };
 
-std::string shown(const Json& value) {
-    return Quoted{value.is_string() ? value.get<std::string>()
-                                    : value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 80)}
-        .str();
-}
-
 }  // namespace
 
 JsonObject JsonObject::parse(std::string_view text, std::string source) {
@@ -64,13 +59,8 @@ JsonObject JsonObject::read(const std::filesystem::path& file, std::uint64_t mos
     return parse(read_file(file, most_bytes), file.string());
 }
 
-const Json* JsonObject::find(const std::string& key) const {
-    const auto found = json_.find(key);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-}
-
 bool JsonObject::has(const std::string& key) const {
-    return find(key) != nullptr;
+    return find_field(json_, key) != nullptr;
 }
 
 void JsonObject::refuse(const std::string& what) const {
@@ -78,23 +68,21 @@ void JsonObject::refuse(const std::string& what) const {
 }
 
 void JsonObject::require(bool good, const std::string& key, std::string_view why) const {
-    if (good) return;
-    const Json* const value = find(key);
-    refuse(fmt::format("{} = {}: {}", key, value != nullptr ? shown(*value) : "null", why));
+    require_field(good, json_, key, source_, why);
 }
 
 JsonObject JsonObject::object(const std::string& key) const {
-    require(has(key) && find(key)->is_object(), key, "is not an object");
-    return {*find(key), source_};
+    const Json* const value = find_field(json_, key);
+    require(value != nullptr && value->is_object(), key, "is not an object");
+    return {*value, source_};
 }
 
 std::int64_t JsonObject::count(const std::string& key) const {
-    const Json* const value = find(key);
-    if (value == nullptr) refuse(fmt::format("\"{}\" is missing", key));
-    const bool whole = value->is_number_integer() &&
-                       (!value->is_number_unsigned() || value->get<std::uint64_t>() <= std::uint64_t(INT64_MAX));
-    require(whole && value->get<std::int64_t>() >= 1, key, "is not a whole number of at least 1");
-    return value->get<std::int64_t>();
+    const Json& value = field(json_, key, source_);
+    const bool whole = value.is_number_integer() &&
+                       (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t(INT64_MAX));
+    require(whole && value.get<std::int64_t>() >= 1, key, "is not a whole number of at least 1");
+    return value.get<std::int64_t>();
 }
 
 std::int64_t JsonObject::count(const std::string& key, std::int64_t otherwise) const {
@@ -102,26 +90,18 @@ std::int64_t JsonObject::count(const std::string& key, std::int64_t otherwise) c
 }
 
 double JsonObject::number(const std::string& key, std::optional<double> otherwise) const {
-    const Json* const value = find(key);
-    if (value == nullptr && !otherwise) refuse(fmt::format("\"{}\" is missing", key));
-    if (value == nullptr) return *otherwise;
-    require(value->is_number() && std::isfinite(value->get<double>()), key, "is not a number");
-    return value->get<double>();
+    if (otherwise && !has(key)) return *otherwise;
+    const Json& value = field(json_, key, source_);
+    require(value.is_number() && std::isfinite(value.get<double>()), key, "is not a number");
+    return value.get<double>();
 }
 
 bool JsonObject::flag(const std::string& key, bool otherwise) const {
-    const Json* const value = find(key);
-    if (value == nullptr) return otherwise;
-    require(value->is_boolean(), key, "is neither true nor false");
-    return value->get<bool>();
+    return flag_field(json_, key, otherwise, source_);
 }
 
-std::string JsonObject::text(const std::string& key, std::optional<std::string> otherwise) const {
-    const Json* const value = find(key);
-    if (value == nullptr && !otherwise) refuse(fmt::format("\"{}\" is missing", key));
-    if (value == nullptr) return *otherwise;
-    require(value->is_string(), key, "is not a text");
-    return value->get<std::string>();
+std::string JsonObject::text(const std::string& key, const std::optional<std::string>& otherwise) const {
+    return text_field(json_, key, source_, otherwise);
 }
 
 }  // namespace invar

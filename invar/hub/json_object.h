@@ -1,5 +1,5 @@
-// JSON that somebody else has written: its fields, each with one line that names the file and the key where it is not
-// what it should be.
+// A JSON object that somebody else has written, with the file it is from: its fields (io/json_fields.h), each with one
+// line that names the file and the key where it is not what it should be.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class JsonObject {
     std::int64_t count(const std::string& key, std::int64_t otherwise) const;
     double number(const std::string& key, std::optional<double> otherwise = {}) const;  // a finite one
     bool flag(const std::string& key, bool otherwise) const;
-    std::string text(const std::string& key, std::optional<std::string> otherwise = {}) const;
+    std::string text(const std::string& key, const std::optional<std::string>& otherwise = {}) const;
 
     // "FILE: WHAT" as an IoError.
     [[noreturn]] void refuse(const std::string& what) const;
@@ -36,7 +36,6 @@ class JsonObject {
 
   private:
     JsonObject(nlohmann::json json, std::string source) : json_(std::move(json)), source_(std::move(source)) {}
-    const nlohmann::json* find(const std::string& key) const;
     nlohmann::json json_;
     std::string source_;
 };

@@ -2,8 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "invar/text/bpe.h"  // byte_of_token
-#include "invar/text/json_fields.h"
+#include "invar/core/error.h"
+#include "invar/io/json_fields.h"
+#include "invar/io/safetensors_header.h"  // Quoted
+#include "invar/text/bpe.h"               // byte_of_token
 #include "invar/text/steps.h"
 #include "invar/text/tokenizer_parts.h"
 

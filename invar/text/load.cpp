@@ -8,8 +8,9 @@
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
 #include "invar/io/file.h"
+#include "invar/io/json_fields.h"
+#include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/text/decoder.h"
-#include "invar/text/json_fields.h"
 #include "invar/text/raw_tokenizer.h"
 #include "invar/text/tokenizer.h"
 #include "invar/text/tokenizer_parts.h"
@@ -119,9 +120,8 @@ class Builder {
     }
 
     void read_added_tokens(const std::unordered_map<std::string_view, TokenId>& ids) {
-        const Json list = value_or_null(raw_.rest, "added_tokens");
-        if (list.is_null()) return;
-        check<IoError>(list.is_array(), "{}: \"added_tokens\" is not a list", source_);
+        if (find_field(raw_.rest, "added_tokens") == nullptr) return;
+        const Json& list = list_field(raw_.rest, "added_tokens", source_);
         std::unordered_set<TokenId> in_vocabulary, seen;
         for (const auto& [name, id] : raw_.vocabulary) in_vocabulary.insert(id);
         std::unordered_set<std::string> contents;

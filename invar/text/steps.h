@@ -14,6 +14,10 @@
 
 namespace invar {
 
+inline constexpr std::size_t kMostSteps = 64;  // normalizers or pre-tokenizers in a row
+// The "type" of a component of a tokenizer.json, `what` being "normalizer" or the like.
+std::string type_of(const nlohmann::json& json, std::string_view what, std::string_view source);
+
 // A stretch of text between special tokens, on its way through the steps.
 struct Segment {
     static constexpr std::size_t kNoCut = std::string::npos;

@@ -3,7 +3,8 @@
 
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
-#include "invar/text/json_fields.h"
+#include "invar/io/json_fields.h"
+#include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/text/steps.h"
 
 namespace invar {
@@ -140,6 +141,12 @@ void read_normalizer(const Json& json, std::string_view source, int depth, std::
 }
 
 }  // namespace
+
+std::string type_of(const Json& json, std::string_view what, std::string_view source) {
+    const Json* const type = find_field(json, "type");
+    check<IoError>(type != nullptr && type->is_string(), "{}: a {} without a \"type\"", source, what);
+    return type->get<std::string>();
+}
 
 PatternText parse_pattern(const Json& json, std::string_view source) {
     const Json& pattern = field(json, "pattern", source);
