@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <sys/auxv.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -14,6 +15,7 @@
 #include "invar/hub/folder.h"
 #include "invar/io/file.h"
 #include "invar/io/temporary_folder.h"
+#include "invar/train/find_checkpoint.h"
 #include "invar/train/run_config.h"
 #include "invar/train/run_folder.h"
 
@@ -123,6 +125,18 @@ std::vector<std::string> ConfigArguments::overrides() const {
     return all;
 }
 
+std::pair<std::string, std::string> ConfigArguments::take_two(bool second_is_anything, const std::string& usage) {
+    std::vector<std::string> taken;
+    std::erase_if(words, [&](const std::string& word) {
+        const bool anything = second_is_anything && taken.size() == 1;
+        const bool take = taken.size() < 2 && (anything || !is_override(word));
+        if (take) taken.push_back(word);
+        return take;
+    });
+    check<UsageError>(taken.size() == 2 && std::ranges::all_of(words, is_override), "{}", usage);
+    return {taken[0], taken[1]};
+}
+
 Config ConfigArguments::load() const {
     return load_config(config(), overrides(), config_sources());
 }
@@ -153,6 +167,12 @@ Config ConfigArguments::load_run(const fs::path& folder) const {
     if (found.note.empty()) return load_over(RunFolder::config_of(folder));
     warn("note: " + found.note);
     return load_over_text(found.yaml);
+}
+
+LatestCheckpoint find_checkpoint_and_warn(const fs::path& run, const std::string& which) {
+    LatestCheckpoint found = find_whole_checkpoint(run, which);
+    for (const std::string& reason : found.passed_over) warn("note: passed over a checkpoint: " + reason);
+    return found;
 }
 
 std::optional<std::string> tokenizer_name(const Config& config) {

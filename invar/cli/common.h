@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "invar/config/config.h"
+#include "invar/io/checkpoint.h"
 
 namespace invar {
 
@@ -34,6 +35,9 @@ struct ConfigArguments {
     std::string config() const;
     // The words that are overrides, then the flags.
     std::vector<std::string> overrides() const;
+    // Takes the first two words that set no key out of the others: "RUN PROMPT". Where the second may be anything, it
+    // is what follows the first. Throws a UsageError with `usage` where there are fewer, or more.
+    std::pair<std::string, std::string> take_two(bool second_is_anything, const std::string& usage);
     Config load() const;
     // The same on top of a configuration that is not among the words: a file, or its text.
     Config load_over(const std::filesystem::path& file) const;
@@ -45,6 +49,9 @@ struct ConfigArguments {
 // "\nPATH tells more." for the end of a help page, PATH being that of a document of docs/ where this program was
 // installed or built; nothing where it is not there.
 std::string read_more(const std::string& document, const std::string& what_it_does);
+
+// A checkpoint of a run by what people call it, warning of those that it had to pass over; there must be one.
+LatestCheckpoint find_checkpoint_and_warn(const std::filesystem::path& run, const std::string& which);
 
 // What made the tokens of a configuration's data, as its key names it; none where the data have no such key.
 std::optional<std::string> tokenizer_name(const Config& config);

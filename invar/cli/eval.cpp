@@ -9,7 +9,6 @@
 #include "invar/cli/console.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
-#include "invar/train/find_checkpoint.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/step.h"
@@ -57,10 +56,7 @@ Source read_source(EvalArguments& arguments) {
         check<UsageError>(RunFolder::is_run(target), "{}: not the folder of a run: it has no config.yaml",
                           target.string());
         const LatestCheckpoint latest =
-            find_checkpoint(target, arguments.checkpoint.empty() ? "last" : arguments.checkpoint);
-        latest.check_usable(target);
-        for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
-        check(bool(latest), "{}: the run has no whole checkpoint yet", target.string());
+            find_checkpoint_and_warn(target, arguments.checkpoint.empty() ? "last" : arguments.checkpoint);
         return {latest.path.string(), arguments.load_run(target), load_checkpoint(latest.path)};
     }
     check<UsageError>(arguments.checkpoint.empty(), "--checkpoint names one of a run; {} is a file", target.string());

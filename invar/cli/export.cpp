@@ -14,7 +14,6 @@
 #include "invar/models/language_model.h"
 #include "invar/report/text.h"
 #include "invar/tasks/registry.h"
-#include "invar/train/find_checkpoint.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
@@ -31,15 +30,9 @@ struct ExportArguments : ConfigArguments {
 };
 
 void export_run(ExportArguments& arguments) {
-    std::vector<std::string> words;
-    std::erase_if(arguments.words, [&](const std::string& word) {
-        const bool taken = words.size() < 2 && !is_override(word);
-        if (taken) words.push_back(word);
-        return taken;
-    });
-    check<UsageError>(words.size() == 2 && arguments.config().empty(),
-                      "say which run, and the folder to write, as in: {} export runs/gpt my-gpt", program_name());
-    const fs::path run = words[0], folder = words[1];
+    const auto words = arguments.take_two(
+        false, fmt::format("say which run, and the folder to write, as in: {} export runs/gpt my-gpt", program_name()));
+    const fs::path run = words.first, folder = words.second;
     check<UsageError>(RunFolder::is_run(run), "{}: not the folder of a run: it has no config.yaml", run.string());
     ExportOptions options;
     options.dtype = arguments.dtype == "f32" ? Dtype::f32 : arguments.dtype == "f16" ? Dtype::f16 : Dtype::bf16;
@@ -49,7 +42,7 @@ void export_run(ExportArguments& arguments) {
     check_exportable(config.model);
     config.init_from.clear();
     options.tokenizer = tokenizer_name(config).value_or("");
-    const LatestCheckpoint found = find_whole_checkpoint(run, arguments.checkpoint);
+    const LatestCheckpoint found = find_checkpoint_and_warn(run, arguments.checkpoint);
 
     set_threads(int(config.trainer.threads));
     const std::unique_ptr<Module> model = make_initial_model(*make_task(config), config);

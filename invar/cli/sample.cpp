@@ -20,7 +20,6 @@
 #include "invar/tasks/registry.h"
 #include "invar/text/tokenizer.h"
 #include "invar/text/unicode.h"
-#include "invar/train/find_checkpoint.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
@@ -59,19 +58,12 @@ Tokenizer tokenizer_of(const Config& config) {
 }
 
 void sample_text(SampleArguments& arguments) {
-    std::vector<std::string> words;
-    for (auto word = arguments.words.begin(); word != arguments.words.end();)
-        if (words.size() < 2 && (words.size() == 1 || !is_override(*word))) {
-            words.push_back(*word);
-            word = arguments.words.erase(word);
-        } else {
-            ++word;
-        }
-    check<UsageError>(words.size() == 2,
-                      "say which run, and how the text begins, as in: {} sample runs/gpt \"Once upon\"",
-                      program_name());
+    const auto words = arguments.take_two(
+        true, fmt::format("say which run, and how the text begins, in quotes, as in: {} sample runs/gpt \"Once upon\"",
+                          program_name()));
     check<UsageError>(arguments.json || !arguments.logits, "--logits is for --json: name both");
-    const fs::path folder = words[0];
+    const fs::path folder = words.first;
+    const std::string& beginning = words.second;
     LatestCheckpoint found;
     Config config;
     if (!RunFolder::is_run(folder) && is_hub_folder(folder)) {
@@ -84,7 +76,7 @@ void sample_text(SampleArguments& arguments) {
                           "{}: not the folder of a run: it has no config.yaml; nor one of Hugging Face's: it has no "
                           "config.json",
                           folder.string());
-        found = find_whole_checkpoint(folder, arguments.checkpoint);
+        found = find_checkpoint_and_warn(folder, arguments.checkpoint);
         config = arguments.load_run(folder);
         config.init_from.clear();
     }
@@ -101,7 +93,7 @@ void sample_text(SampleArguments& arguments) {
 
     const Tokenizer tokenizer = tokenizer_of(config);
     std::vector<std::int64_t> prompt;
-    for (const TokenId id : tokenizer.encode(words[1])) prompt.push_back(std::int64_t(id));
+    for (const TokenId id : tokenizer.encode(beginning)) prompt.push_back(std::int64_t(id));
     if (prompt.empty() && tokenizer.end_of_text()) prompt.push_back(std::int64_t(*tokenizer.end_of_text()));
     SampleOptions options = arguments.options;
     options.cache = !arguments.no_cache;
@@ -109,7 +101,7 @@ void sample_text(SampleArguments& arguments) {
 
     const Autocast cast(precision);
     std::vector<TokenId> all;
-    if (!arguments.json) print(words[1]);
+    if (!arguments.json) print(beginning);
     std::size_t shown = 0;  // bytes
     const auto told = [&](std::int64_t token) {
         if (token == options.stop) return;
@@ -125,12 +117,12 @@ void sample_text(SampleArguments& arguments) {
     sample(*model, prompt, device, options, told);
     const std::string text = tokenizer.decode(all);
     if (arguments.logits) {
-        nlohmann::ordered_json line = {{"prompt", words[1]}, {"text", text}, {"tokens", all.size()}, {"ids", all}};
+        nlohmann::ordered_json line = {{"prompt", beginning}, {"text", text}, {"tokens", all.size()}, {"ids", all}};
         return say(told_in_full(*model, prompt, device, std::move(line)));
     }
     if (arguments.json) {
         JsonLine line;
-        line.add("prompt", words[1]).add("text", text).add("tokens", std::int64_t(all.size()));
+        line.add("prompt", beginning).add("text", text).add("tokens", std::int64_t(all.size()));
         return say(line.text());
     }
     print(text.substr(std::min(shown, text.size())) + "\n");

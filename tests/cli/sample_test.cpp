@@ -81,6 +81,7 @@ TEST_F(Sample, ShowsEveryByteEvenBehindOnesThatAreNoCharacters) {
 TEST_F(Sample, SaysWhatIsWrong) {
     train({"trainer.max_steps=1"});
     EXPECT_TRUE(has(invar({"sample", "runs/cats"}).error(), "say which run, and how the text begins"));
+    EXPECT_TRUE(has(invar({"sample", "runs/cats", "a", "cat"}).error(), "how the text begins, in quotes"));
     EXPECT_TRUE(has(invar({"sample", "nowhere", "the"}).error(), "nowhere: not the folder of a run"));
     EXPECT_EQ(invar({"sample", "runs/cats", ""}).code, 0);  // begins where documents do
     EXPECT_TRUE(has(invar({"sample", "runs/cats", "a", "--top-p", "0"}).error(), "top_p in (0, 1]"));
