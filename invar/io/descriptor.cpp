@@ -24,14 +24,14 @@ const char* advice_for(int error) {
         case ENOSPC:
         case EDQUOT:
         case EFBIG:
-            return "free space or choose another output_dir=";
+            return "free space or choose another folder";
         case EACCES:
         case EPERM:
             return "change its permissions or choose another path";
         case EROFS:
-            return "the disk is read-only; choose another output_dir=";
+            return "the disk is read-only; choose another folder";
         case EIO:
-            return "the disk reports a fault; check it and choose another output_dir=";
+            return "the disk reports a fault; check it and choose another folder";
         case ENOENT:
         case ENOTDIR:
         case ELOOP:

@@ -47,6 +47,19 @@ TEST_F(Check, WarnsWhereTheMachineHasNoPlaceForScratchFiles) {
     EXPECT_TRUE(has(result.out, "No such file or directory; TMPDIR")) << result.out;
 }
 
+// No file of the scratch run may grow past 2 KiB, whichever it is: the kernel's own way to a full disk.
+TEST_F(Check, WarnsInOneLineWhereTheDiskIsFullAndLeavesNothing) {
+    const std::filesystem::path scratch = folder_ / "scratch";
+    std::filesystem::create_directories(scratch);
+    const Result result =
+        shell("set -o pipefail; (ulimit -f 2; TMPDIR=" + scratch.string() + " invar check" + small_words() + ") | cat");
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "WARN  resume    could not be made: cannot write " + scratch.string())) << result.out;
+    EXPECT_TRUE(has(result.out, "File too large; free space or choose another folder; TMPDIR")) << result.out;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 9) << result.out;
+    EXPECT_TRUE(std::filesystem::is_empty(scratch));
+}
+
 // A data set of many pixels, so that the run in the scratch folder takes its time.
 TEST_F(Check, RemovesItsScratchFilesWhenASignalEndsIt) {
     const std::filesystem::path scratch = folder_ / "scratch";

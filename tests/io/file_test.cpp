@@ -71,7 +71,7 @@ TEST(WriteFileAtomically, OnAFullDiskLeavesTheOldFileAndNoTemporary) {
         const FullDisk full(100'000);
         message = message_of<IoError>([&] { write_file_atomically(scratch / "a", big); });
     }
-    EXPECT_TRUE(has(message, "free space or choose another output_dir=")) << message;
+    EXPECT_TRUE(has(message, "free space or choose another folder")) << message;
     EXPECT_EQ(read_file(scratch / "a"), "old");
     EXPECT_EQ(scratch.names(), std::vector<std::string>{"a"});
 }
