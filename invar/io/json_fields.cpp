@@ -9,10 +9,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+// As it stands in the file, but for characters that a terminal would act on.
 std::string shown(const Json& value) {
-    return Quoted{value.is_string() ? value.get<std::string>()
-                                    : value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 80)}
-        .str();
+    if (value.is_string()) return Quoted{value.get_ref<const std::string&>()}.str();
+    return value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 80);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ TEST_F(Hub, DamagedFoldersAreRefusedInOneLine) {
         {std::string(100000, '['), "nested deeper"},
         {with("n_layer", 1'000'000'000), "tells of a model of"},
         {with("n_layer", 1001), "tells of a model of"},
-        {with("n_layer", -1), "n_layer = \"-1\""},
+        {with("n_layer", -1), "n_layer = -1"},
         {with("n_head", "many"), "n_head = \"many\""},
         {with("n_head", 3), "model.width = 32"},
         {with("vocab_size", 9e300), "vocab_size"},

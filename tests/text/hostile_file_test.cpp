@@ -72,7 +72,7 @@ TEST(HostileFile, WithComponentsThatAreNotSupported) {
     refuses(changed("/model/continuing_subword_prefix", "##"), "continuing_subword_prefix");
     refuses(changed("/model/end_of_word_suffix", "</w>"), "end_of_word_suffix");
     refuses(changed("/model/byte_fallback", true), "byte_fallback together with");
-    refuses(changed("/model/fuse_unk", "yes"), "fuse_unk = yes: is neither true nor false");
+    refuses(changed("/model/fuse_unk", "yes"), "fuse_unk = \"yes\": is neither true nor false");
     const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
     const Json digits = {{"type", "Digits"}, {"individual_digits", true}};
     refuses(changed("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {bytes, digits}}}), "behind ByteLevel");
