@@ -250,6 +250,13 @@ std::vector<std::string> config_choices(const std::string& group, const ConfigSo
 Config load_config(const std::string& config_or_experiment, const std::vector<std::string>& overrides,
                    const ConfigSources& sources) {
     std::error_code error;
+    if (fs::is_directory(config_or_experiment, error) && is_file_name(config_or_experiment)) {
+        const fs::path inside = fs::path(config_or_experiment) / "config.yaml";
+        check<UsageError>(fs::exists(inside, error), "{} is a folder; name a file of keys or an experiment",
+                          config_or_experiment);
+        fail<UsageError>("{} is the folder of a run; its configuration is {}, and train --resume {} goes on with it",
+                         config_or_experiment, inside.string(), config_or_experiment);
+    }
     if (fs::is_regular_file(config_or_experiment, error))  // a pipe is read once; words may set keys of its plug-ins
         load_named_plugins(parse_yaml(read_config_file(config_or_experiment), config_or_experiment), "",
                            config_or_experiment);
