@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
@@ -101,9 +102,13 @@ void sample_text(SampleArguments& arguments) {
 
     const Autocast cast(precision);
     std::vector<TokenId> all;
-    if (!arguments.json) print(beginning);
+    bool begun = arguments.json;
+    const auto begin = [&] {  // not before it is known that there is something to say
+        if (!std::exchange(begun, true)) print(beginning);
+    };
     std::size_t shown = 0;  // bytes
     const auto told = [&](std::int64_t token) {
+        begin();
         if (token == options.stop) return;
         all.push_back(TokenId(token));
         if (arguments.json) return;
@@ -115,6 +120,7 @@ void sample_text(SampleArguments& arguments) {
         shown += ready;
     };
     sample(*model, prompt, device, options, told);
+    begin();
     const std::string text = tokenizer.decode(all);
     if (arguments.logits) {
         nlohmann::ordered_json line = {{"prompt", beginning}, {"text", text}, {"tokens", all.size()}, {"ids", all}};

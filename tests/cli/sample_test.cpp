@@ -84,7 +84,9 @@ TEST_F(Sample, SaysWhatIsWrong) {
     EXPECT_TRUE(has(invar({"sample", "runs/cats", "a", "cat"}).error(), "how the text begins, in quotes"));
     EXPECT_TRUE(has(invar({"sample", "nowhere", "the"}).error(), "nowhere: not the folder of a run"));
     EXPECT_EQ(invar({"sample", "runs/cats", ""}).code, 0);  // begins where documents do
-    EXPECT_TRUE(has(invar({"sample", "runs/cats", "a", "--top-p", "0"}).error(), "top_p in (0, 1]"));
+    const Result refused = invar({"sample", "runs/cats", "a", "--top-p", "0"});
+    EXPECT_TRUE(has(refused.error(), "top_p in (0, 1]"));
+    EXPECT_EQ(refused.out, "") << "what a text begins with is no result by itself";
     invar(small({"exp_name=images"}));
     EXPECT_TRUE(has(invar({"sample", "runs/images", "a"}).error(), "model mlp is no language model"));
 }
