@@ -51,8 +51,8 @@ TEST_F(Check, WarnsWhereTheMachineHasNoPlaceForScratchFiles) {
 TEST_F(Check, WarnsInOneLineWhereTheDiskIsFullAndLeavesNothing) {
     const std::filesystem::path scratch = folder_ / "scratch";
     std::filesystem::create_directories(scratch);
-    const Result result =
-        shell("set -o pipefail; (ulimit -f 2; TMPDIR=" + scratch.string() + " invar check" + small_words() + ") | cat");
+    const Result result = shell("set -o pipefail; (ulimit -f 2; TMPDIR=" + scratch.string() +
+                                " invar check --device cpu" + small_words() + ") | cat");
     EXPECT_EQ(result.code, 0) << result.out << result.err;
     EXPECT_TRUE(has(result.out, "WARN  resume    could not be made: cannot write " + scratch.string())) << result.out;
     EXPECT_TRUE(has(result.out, "File too large; free space or choose another folder; TMPDIR")) << result.out;
