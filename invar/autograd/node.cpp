@@ -1,6 +1,5 @@
 #include "invar/autograd/node.h"
 
-#include <atomic>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -103,6 +102,11 @@ class SumsScope {
     Sums* outer_;
 };
 
+// Whether what one node hands on to `input` now is all that `input` will get in the backward that runs.
+bool is_whole_gradient_of(const Node& input) {
+    return running_sums() != nullptr && !running_sums()->contains(&input) && input.readers() == 1 && !input.has_hooks();
+}
+
 }  // namespace
 
 Node::Node() : sequence_(next_sequence()), module_(module_path()) {}
@@ -120,7 +124,13 @@ Node::~Node() {
     }
 }
 
-Tensor Node::recompute() {
+void Node::set_inputs(std::vector<std::shared_ptr<Node>> inputs) {
+    inputs_ = std::move(inputs);
+    for (const std::shared_ptr<Node>& input : inputs_)
+        if (input) input->readers_.fetch_add(1, std::memory_order_relaxed);
+}
+
+Tensor Node::recompute(const Tensor&) {
     fail("{}: its result cannot be made anew", where());
 }
 
@@ -200,7 +210,7 @@ SavedTensor::SavedTensor(const Tensor& window, const Tensor& result, std::shared
       recipe_(std::make_shared<Recipe>(Recipe{std::move(maker), result.storage(), window.offset() - result.offset(),
                                               window.shape(), window.strides()})) {}
 
-Tensor SavedTensor::unpack(const Node& node) const {
+Tensor SavedTensor::unpack(const Node& node, const Tensor& gradient) const {
     const auto unchanged = [&](std::uint64_t version, const std::string& what) {
         check(version == version_,
               "{}: a tensor that backward needs ({}) was changed in place after the forward pass (version {}, saved at "
@@ -211,7 +221,9 @@ Tensor SavedTensor::unpack(const Node& node) const {
     if (!recipe_) return tensor_;
     if (const std::shared_ptr<Storage> storage = recipe_->storage.lock())
         unchanged(storage->version(), "the result of " + recipe_->maker->where());
-    return recipe_->maker->recompute().as_strided(recipe_->offset, recipe_->shape, recipe_->strides);
+    Node& maker = *recipe_->maker;
+    const Tensor again = maker.recompute(gradient && is_whole_gradient_of(maker) ? gradient : Tensor{});
+    return again.as_strided(recipe_->offset, recipe_->shape, recipe_->strides);
 }
 
 LightRecompute::LightRecompute(bool on) : previous_(std::exchange(light_flag(), on)) {}

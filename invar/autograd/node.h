@@ -1,6 +1,7 @@
 // Node: one recorded operation, waiting to run backward. Edges point from a result to what it was made of.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,13 +30,18 @@ class Node {
     // Lets go of everything saved for backward.
     virtual void release() = 0;
     // Whether the result can be made anew at little cost from what the node has saved, to the bit; and that, dense.
+    // A `gradient` is the one that the node's own backward will be given next: it may begin with it in the same pass,
+    // and may write over it what it will make of it.
     virtual bool can_recompute() const { return false; }
-    virtual Tensor recompute();
+    virtual Tensor recompute(const Tensor& gradient = {});
 
     std::uint64_t sequence() const { return sequence_; }
     const std::string& module() const { return module_; }
     const std::vector<std::shared_ptr<Node>>& inputs() const { return inputs_; }
-    void set_inputs(std::vector<std::shared_ptr<Node>> inputs) { inputs_ = std::move(inputs); }
+    void set_inputs(std::vector<std::shared_ptr<Node>> inputs);
+    bool has_hooks() const { return !hooks_.empty(); }
+    // How many nodes were ever recorded as readers of the result.
+    int readers() const { return readers_.load(std::memory_order_relaxed); }
     // "conv2d in conv1"
     std::string where() const;
     void add_hook(GradientHook hook) { hooks_.push_back(std::move(hook)); }
@@ -46,6 +52,7 @@ class Node {
     std::string module_;  // the path of the module that ran the op
     std::vector<std::shared_ptr<Node>> inputs_;
     std::vector<GradientHook> hooks_;
+    std::atomic<int> readers_{0};
 };
 
 // The node that a result of this tensor would point to: what made it, or, for a leaf that wants a gradient, the node
@@ -79,7 +86,8 @@ class SavedTensor {
     explicit SavedTensor(const Tensor& tensor);
     // A window onto the dense result of a node that can make it anew: the node is kept and the memory is not.
     SavedTensor(const Tensor& window, const Tensor& result, std::shared_ptr<Node> maker);
-    Tensor unpack(const Node& node) const;
+    // `gradient`, where it is given: what the node that asks will hand on to the input that was saved.
+    Tensor unpack(const Node& node, const Tensor& gradient = {}) const;
 
   private:
     struct Recipe {

@@ -54,6 +54,8 @@ SyntheticDataset::SyntheticDataset(const SyntheticOptions& options, Split split,
       size_(split == Split::train ? options.size : std::max<std::int64_t>(1, options.size / 5)),
       shape_{options.height, options.width, options.channels},
       classes_(options.classes),
+      mean_(options.mean),
+      std_(options.std),
       noise_(float(kNoiseHeight / options.std)) {
     check_normalisation(options.mean, options.std);
     check_range("size", options.size, kMaxSamples);
@@ -66,15 +68,19 @@ SyntheticDataset::SyntheticDataset(const SyntheticOptions& options, Split split,
                       "synthetic data: {} classes of {} values each, expected at most {} in all", classes_, per_sample,
                       kMaxPatternValues);
 
-    std::vector<double> pattern;
-    prototypes_.reserve(std::size_t(classes_ * per_sample));
-    for (std::int64_t k = 0; k < classes_; ++k) {
-        pattern.assign(std::size_t(per_sample), 0.5);
-        for (std::int64_t c = 0; c < shape_[2]; ++c) {
-            draw_pattern(seed_, std::uint64_t(k * shape_[2] + c), shape_, c, pattern.data());
-        }
-        for (const double value : pattern) prototypes_.push_back(float((value - options.mean) / options.std));
-    }
+    patterns_ = std::make_unique<Pattern[]>(std::size_t(classes_));
+}
+
+const float* SyntheticDataset::pattern_of(std::int64_t label) const {
+    Pattern& pattern = patterns_[std::size_t(label)];
+    std::call_once(pattern.drawn, [&] {
+        std::vector<double> drawn(std::size_t(shape_.numel()), 0.5);
+        for (std::int64_t c = 0; c < shape_[2]; ++c)
+            draw_pattern(seed_, std::uint64_t(label * shape_[2] + c), shape_, c, drawn.data());
+        pattern.values.reserve(drawn.size());
+        for (const double value : drawn) pattern.values.push_back(float((value - mean_) / std_));
+    });
+    return pattern.values.data();
 }
 
 Batch SyntheticDataset::read(std::span<const std::int64_t> indices) const {
@@ -87,13 +93,13 @@ Batch SyntheticDataset::read(std::span<const std::int64_t> indices) const {
     for (const std::int64_t index : indices) {
         check(index >= 0 && index < size_, "synthetic: sample {} does not exist; it has {}", index, size_);
         const std::int64_t label = index % classes_;
-        const float* prototype = prototypes_.data() + label * per_sample;
+        const float* pattern = pattern_of(label);
         for (std::uint64_t draw = 0; draw < draws; ++draw) {
             const Random4 r = philox(seed_, std::uint64_t(index) * draws + draw, stream);
             const std::int64_t first = std::int64_t(4 * draw);
             const std::int64_t count = std::min<std::int64_t>(4, per_sample - first);
             for (std::int64_t i = 0; i < count; ++i) {
-                x[first + i] = prototype[first + i] + noise_ * (2.0f * to_unit(r.v[i]) - 1.0f);
+                x[first + i] = pattern[first + i] + noise_ * (2.0f * to_unit(r.v[i]) - 1.0f);
             }
         }
         x += per_sample;

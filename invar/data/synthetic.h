@@ -2,6 +2,8 @@
 // noise. Sample n is a function of (seed, split, n) alone.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "invar/data/dataset.h"
@@ -34,8 +36,15 @@ class SyntheticDataset final : public Dataset {
     std::int64_t size_;
     Shape shape_;
     std::int64_t classes_;
-    float noise_;                    // half the width of the noise, in normalised units
-    std::vector<float> prototypes_;  // [classes, h, w, c], the same for both splits
+    double mean_, std_;
+    float noise_;  // half the width of the noise, in normalised units
+    // A class's pattern [h, w, c], the same for both splits; drawn when it is first read.
+    struct Pattern {
+        std::once_flag drawn;
+        std::vector<float> values;
+    };
+    const float* pattern_of(std::int64_t label) const;
+    std::unique_ptr<Pattern[]> patterns_;
 };
 
 }  // namespace invar

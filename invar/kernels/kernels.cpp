@@ -16,6 +16,12 @@ void Kernels::matmul_with(const Epilogue& e, const View& a, const View& b, const
     sum({1, a.size[2], a.size[1]}, rows, e.row_sums, 1.0, accumulate);
 }
 
+void Kernels::cross_entropy_in_place(const CrossEntropySpec& spec, const View& logits, const View& target,
+                                     const View& losses, const View& kept, const View& one) {
+    cross_entropy(spec, logits, target, losses, kept);
+    cross_entropy_backward(spec, logits, target, kept, one, {}, logits);
+}
+
 void Kernels::segment_stats(const View& gradients, std::span<const Segment> segments, StepState* states) {
     for (const Segment& segment : segments) {
         View part = gradients;
@@ -26,7 +32,8 @@ void Kernels::segment_stats(const View& gradients, std::span<const Segment> segm
 }
 
 void Kernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
-                                  const View& gb, bool accumulate) {
+                                  const View& gb, bool accumulate, const View& again) {
+    if (again) unary(unary_op(activation), saved, again, {});
     unary_backward(unary_op(activation), gy, saved, gx, {});
     if (!gb) return;
     const std::int64_t columns = gb.numel();

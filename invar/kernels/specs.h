@@ -80,9 +80,8 @@ constexpr bool is_gelu(Activation activation) {
 struct Epilogue {
     View bias;                                 // added along the last dimension ...
     Activation activation = Activation::none;  // ... then this is applied
-    View before = {};        // receives the values before the activation, which gelu's derivative needs
-    bool of_before = false;  // the activation is that of what `before` got, as it is rounded there
-    View row_sums = {};      // f32 [m]: the sums over the inner dimension of a, for an a whose transpose is dense
+    View before = {};    // receives what the activation reads, as it is rounded here; gelu's derivative needs it
+    View row_sums = {};  // f32 [m]: the sums over the inner dimension of a, for an a whose transpose is dense
 };
 
 // A 2-d convolution: x [batch, in_h, in_w, in_c], w [out_c, k_h, k_w, in_c / groups], y [batch, out_h, out_w, out_c].

@@ -60,6 +60,10 @@ Tensor Context::saved(std::size_t i) const {
     return saved_.at(i).unpack(*node_);
 }
 
+Tensor Context::saved(std::size_t i, const Tensor& gradient) const {
+    return saved_.at(i).unpack(*node_, gradient);
+}
+
 void Context::release() {
     saved_.clear();
     released_ = true;

@@ -4,7 +4,8 @@
 // gets its inputs as they are, computes in FP32 inside, and gives its result in ctx.result_dtype(): no FP32 copy of an
 // activation is made only to be read once. One whose result has no gradient, whole numbers or booleans, says
 // kNoGradient instead of a backward. One whose result costs little has a recompute, which makes it anew, to the bit,
-// from what forward has saved (trainer.recompute=light).
+// from what forward has saved (trainer.recompute=light); and it may have a recompute_in_backward, which also begins its
+// backward, and which backward, given the same gradient, then goes on from.
 #pragma once
 
 #include <concepts>
@@ -31,6 +32,9 @@ class Context {
 
     // --- backward ---
     Tensor saved(std::size_t i) const;
+    // For an op that has made the gradient of the input that it saved and hands it on as it is: where the input is made
+    // anew, the op that does it may begin its own backward in the same pass.
+    Tensor saved(std::size_t i, const Tensor& gradient) const;
     std::size_t saved_count() const { return saved_.size(); }
     // Whether anyone wants the gradient of input i.
     bool needs(std::size_t i) const {
@@ -145,17 +149,17 @@ class OpNode : public Node {
             return kRecomputes<Op>;
     }
     // Kept for whoever else needs it, until this node's own turn comes.
-    Tensor recompute() override {
+    Tensor recompute(const Tensor& gradient) override {
         if constexpr (kRecomputes<Op>) {
             if (!again_) {
                 check_not_released(*this, context.released());
                 const Tensor result = Tensor::empty(shape, dtype, device);
-                op.recompute(context, result);
+                run_again(result, gradient);
                 again_ = result;
             }
             return again_;
         } else {
-            return Node::recompute();
+            return Node::recompute(gradient);
         }
     }
     Op op;
@@ -165,6 +169,12 @@ class OpNode : public Node {
     Device device;
 
   private:
+    void run_again(const Tensor& result, const Tensor& gradient) {
+        if constexpr (requires { op.recompute_in_backward(context, gradient, result); })
+            if (gradient && gradient.shape() == shape && gradient.dtype() == dtype && gradient.is_contiguous())
+                return op.recompute_in_backward(context, gradient, result);
+        op.recompute(context, result);
+    }
     Tensor again_;
 };
 

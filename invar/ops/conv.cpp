@@ -1,8 +1,8 @@
-#include "invar/kernels/pointwise.h"
 #include "invar/ops/conv.h"
 
 #include "invar/core/error.h"
 #include "invar/kernels/flops.h"
+#include "invar/kernels/pointwise.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/shape_tools.h"
 

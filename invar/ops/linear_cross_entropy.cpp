@@ -13,9 +13,20 @@ namespace invar::ops {
 
 namespace {
 
-// Logits at once. On a GPU enough for a product that keeps it busy; on the CPU what a cache holds.
-std::int64_t chunk_bytes(Device device) {
-    return device == Device::cpu() ? std::int64_t(4) << 20 : std::int64_t(256) << 20;
+// Rows of logits at once. On the CPU what a cache holds. On a GPU, whose product with their gradient goes over the
+// whole gradient of the weight for each chunk, so many that this is hidden behind the multiplying, and no more than an
+// eighth where all of them are few.
+std::int64_t rows_at_once(Device device, std::int64_t rows, std::int64_t row_bytes) {
+    constexpr std::int64_t kCache = std::int64_t(4) << 20, kEnough = 2560, kFew = 1024;
+    const std::int64_t most = device == Device::cpu() ? kCache / row_bytes : std::clamp(rows / 8, kFew, kEnough);
+    return std::max<std::int64_t>(most / 128 * 128, 128);
+}
+
+// From one row of logits to the next: on a GPU the vocabulary is rounded up, so that every row begins where vector
+// loads and tensor cores want it.
+std::int64_t row_stride(Device device, std::int64_t classes) {
+    constexpr std::int64_t kUnit = 64;
+    return device == Device::cpu() ? classes : (classes + kUnit - 1) / kUnit * kUnit;
 }
 
 struct LinearCrossEntropy {
@@ -33,7 +44,7 @@ struct LinearCrossEntropy {
         kernels_for(out.device()).matmul(a.view(), b.view(), {}, out.view(), accumulate);
     }
     static Tensor turned(const Tensor& x) {
-        return x.as_strided(0, {1, x.size(2), x.size(1)}, {x.numel(), 1, x.size(2)});
+        return x.as_strided(0, {1, x.size(2), x.size(1)}, {x.strides()[0], 1, x.strides()[1]});
     }
 
     Tensor forward(Context& ctx, const Tensors& in) {
@@ -47,24 +58,27 @@ struct LinearCrossEntropy {
         const Tensor losses = Tensor::empty({rows}, wide, device), one = filled({}, wide, device, 1);
         Tensor gx, gw;
         if (ctx.needs(0)) gx = Tensor::empty({rows, width}, x.dtype(), device);
-        if (ctx.needs(1)) gw = filled({1, classes, width}, wide, device, 0);
-        const std::int64_t row_bytes = classes * std::int64_t(size_of(x.dtype()));
-        const std::int64_t most = std::max<std::int64_t>(chunk_bytes(device) / row_bytes / 128 * 128, 128);
-        const Tensor all_logits = Tensor::empty({std::min(most, rows), classes}, x.dtype(), device);
+        if (ctx.needs(1)) gw = Tensor::empty({1, classes, width}, wide, device);
+        if (gw && rows == 0) kernels.fill(gw.view(), 0);
+        const std::int64_t stride = row_stride(device, classes);
+        const std::int64_t most = rows_at_once(device, rows, stride * std::int64_t(size_of(x.dtype())));
+        const Tensor all_logits = Tensor::empty({std::min(most, rows), stride}, x.dtype(), device);
         const Tensor all_kept = Tensor::empty({2, std::min(most, rows)}, wide, device);
         for (std::int64_t first = 0; first < rows; first += most) {
             const std::int64_t count = std::min(most, rows - first);
-            const Tensor part = rows_of(x, first, count), logits = rows_of(all_logits, 0, count);
+            const Tensor part = rows_of(x, first, count);
+            const Tensor logits = all_logits.as_strided(0, {1, count, classes}, {count * stride, stride, 1});
             const Tensor kept = all_kept.window(0, {2, count}), labels = target.window(first, {count});
             const CrossEntropySpec spec{count, classes, options.ignore_index, options.label_smoothing};
             multiply(part, turned(w), logits);
-            kernels.cross_entropy(spec, logits.view(), labels.view(), losses.window(first, {count}).view(),
-                                  kept.view());
-            if (!gx && !gw) continue;
-            kernels.cross_entropy_backward(spec, logits.view(), labels.view(), kept.view(), one.view(), {},
-                                           logits.view());
+            const Tensor part_of_losses = losses.window(first, {count});
+            if (!gx && !gw && stride == classes)
+                kernels.cross_entropy(spec, logits.view(), labels.view(), part_of_losses.view(), kept.view());
+            else
+                kernels.cross_entropy_in_place(spec, logits.view(), labels.view(), part_of_losses.view(), kept.view(),
+                                               one.view());
             if (gx) multiply(logits, w, rows_of(gx, first, count));
-            if (gw) multiply(turned(logits), part, gw, true);
+            if (gw) multiply(turned(logits), part, gw, first > 0);
         }
         Tensor result = Tensor::empty({}, wide, device), counted;
         if (options.reduction == Reduction::mean) {

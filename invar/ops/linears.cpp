@@ -1,5 +1,7 @@
 #include "invar/ops/linears.h"
 
+#include <utility>
+
 #include "invar/core/error.h"
 #include "invar/kernels/flops.h"
 #include "invar/ops/apply.h"
@@ -81,21 +83,22 @@ struct Linears {
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
-        const Tensor x = ctx.saved(0);
         Tensors weights;
         std::int64_t outputs = 0;
         for (std::size_t i = 0; i < count; ++i) {
             weights.push_back(ctx.saved(1 + i));
             outputs += weights.back().size(0);
         }
-        const Tensor g = dense(gradient).window(0, {x.size(1), outputs});
+        const std::int64_t width = weights[0].size(1), rows = width > 0 ? x_shape.numel() / width : 0;
+        const Tensor g = dense(gradient).window(0, {rows, outputs});
         Kernels& kernels = kernels_for(g.device());
         Tensors results(1 + 2 * count);
         if (ctx.needs(0)) {
-            const Tensor gx = Tensor::empty(x_shape, x.dtype(), x.device());
-            multiply(columns_of(g, 0, outputs), matrix(joined(weights)), {}, gx.window(0, x.shape()), false);
+            const Tensor gx = Tensor::empty(x_shape, g.dtype(), g.device());
+            multiply(columns_of(g, 0, outputs), matrix(joined(weights)), {}, gx.window(0, {1, rows, width}), false);
             results[0] = gx;
         }
+        const Tensor x = ctx.saved(0, results[0]);
         std::vector<Context::Slot> slots;
         Tensors targets;
         bool same = true;
@@ -132,6 +135,7 @@ struct Swiglu {
     static constexpr const char* kName = "swiglu";
     static constexpr const char* kDoc = "silu(gate) * up, of both side by side";
     static constexpr CastClass kCast = CastClass::keep;
+    Tensor begun{};  // the gradient, where it was made with the result
 
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor x = dense(in[0]);
@@ -146,11 +150,17 @@ struct Swiglu {
         const Tensor x = ctx.saved(0);
         kernels_for(y.device()).swiglu(x.view(), y.view());
     }
+    void recompute_in_backward(Context& ctx, const Tensor& gradient, const Tensor& y) {
+        begun = pass(ctx, gradient, y);
+    }
     Tensors backward(Context& ctx, const Tensor& gradient) {
-        const Tensor x = ctx.saved(0), g = dense(gradient);
-        Tensor gx = Tensor::empty_like(x);
-        kernels_for(x.device()).swiglu_backward(g.view(), x.view(), gx.view());
-        return {gx};
+        if (begun) return {std::exchange(begun, {})};
+        return {pass(ctx, dense(gradient), {})};
+    }
+    static Tensor pass(Context& ctx, const Tensor& g, const Tensor& again) {
+        const Tensor x = ctx.saved(0), gx = Tensor::empty_like(x);
+        kernels_for(x.device()).swiglu_backward(g.view(), x.view(), gx.view(), view_of(again));
+        return gx;
     }
 };
 

@@ -1,6 +1,7 @@
 #include "invar/ops/matmul.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "invar/core/error.h"
 #include "invar/kernels/flops.h"
@@ -107,6 +108,9 @@ struct Linear {
     static constexpr CastClass kCast = CastClass::low;
     Activation activation = Activation::none;
     Shape x_shape{};
+    // Backward is past the activation: what it gets is the gradient of what that read, and the bias has its own.
+    bool begun = false;
+    Tensor begun_bias{};
 
     Tensor forward(Context& ctx, const Tensors& in) {
         const Tensor &x = in[0], &w = in[1];
@@ -122,7 +126,6 @@ struct Linear {
         if (is_gelu(activation) && ctx.recording()) before = Tensor::empty_like(y);
         Epilogue epilogue{.bias = view_of(bias), .activation = activation};
         if (before) epilogue.before = matrix(before, w.size(0)).view();
-        epilogue.of_before = LightRecompute::on();
         if (activation != Activation::none || !is_unread_product()) {
             count_product(rows.view(), matrix(y, w.size(0)).view());
             kernels_for(x.device())
@@ -136,29 +139,35 @@ struct Linear {
     void recompute(Context& ctx, const Tensor& y) {
         kernels_for(y.device()).unary(unary_op(activation), ctx.saved(2).view(), y.view(), {});
     }
+    // The gradient of what the activation read takes the place of that of its result.
+    void recompute_in_backward(Context& ctx, const Tensor& gradient, const Tensor& y) {
+        const Context::Slot gb = slot(ctx, 2, {gradient.size(-1)}, gradient);
+        const Tensor g = matrix(gradient, gradient.size(-1));
+        pass_activation(ctx, g, g, gb, gb.accumulate, y);
+        begun = true, begun_bias = gb.result();
+    }
     Tensors backward(Context& ctx, const Tensor& gradient) {
         Kernels& kernels = kernels_for(gradient.device());
-        const Tensor x = ctx.saved(0), w = ctx.saved(1);
-        const auto slot = [&](std::size_t i, const Shape& shape) {
-            return ctx.needs(i) ? ctx.slot(i, shape, sum_dtype(w.dtype()), w.device()) : Context::Slot{};
-        };
-        Context::Slot gw = slot(1, w.shape()), gb = slot(2, {w.size(0)});
+        const Tensor w = ctx.saved(1);
+        const bool direct = activation == Activation::none, passed = std::exchange(begun, false);
+        Context::Slot gw = slot(ctx, 1, w.shape(), w), gb{};
+        if (!passed) gb = slot(ctx, 2, {w.size(0)}, w);
         const bool accumulate = share_accumulation(gw, gb);
         Tensor g = matrix(dense(gradient), w.size(0));
-        const bool direct = activation == Activation::none;
-        if (!direct) {
-            const Tensor saved = matrix(ctx.saved(2), w.size(0)), passed = Tensor::empty_like(g);
-            kernels.activation_backward(activation, g.view(), saved.view(), passed.view(), gb.view(), accumulate);
-            g = passed;
+        if (!direct && !passed) {
+            const Tensor before = Tensor::empty_like(g);
+            pass_activation(ctx, g, before, gb, accumulate, {});
+            g = before;
         }
         Tensor gx;
         if (ctx.needs(0)) {
-            gx = Tensor::empty(x_shape, x.dtype(), x.device());
+            gx = Tensor::empty(x_shape, w.dtype(), w.device());
             count_product(g.view(), matrix(gx, w.size(1)).view());
             kernels.matmul(g.view(), as_matrices(w).view(), View{}, matrix(gx, w.size(1)).view(), false);
         }
         // The product itself writes FP32, adding into the leaf: nothing is rounded to 16 bits on the way.
         if (gw.tensor) {
+            const Tensor x = ctx.saved(0, gx);
             Epilogue epilogue;
             if (direct) epilogue.row_sums = gb.view();
             const Tensor to = gw.tensor.window(0, {1, w.size(0), w.size(1)});
@@ -167,7 +176,17 @@ struct Linear {
         } else if (direct && gb.tensor) {
             kernels.sum({1, g.size(1), g.size(2)}, g.view(), gb.view(), 1.0, accumulate);
         }
-        return {gx, gw.result(), gb.result()};
+        return {gx, gw.result(), passed ? std::exchange(begun_bias, {}) : gb.result()};
+    }
+    // Through the activation, with the gradient of the bias, and the result again where that is wanted.
+    void pass_activation(Context& ctx, const Tensor& g, const Tensor& to, const Context::Slot& gb, bool accumulate,
+                         const Tensor& again) const {
+        const Tensor saved = matrix(ctx.saved(2), g.size(2));
+        kernels_for(g.device())
+            .activation_backward(activation, g.view(), saved.view(), to.view(), gb.view(), accumulate, view_of(again));
+    }
+    static Context::Slot slot(const Context& ctx, std::size_t i, const Shape& shape, const Tensor& like) {
+        return ctx.needs(i) ? ctx.slot(i, shape, sum_dtype(like.dtype()), like.device()) : Context::Slot{};
     }
     static Tensor matrix(const Tensor& x, std::int64_t columns) {
         return x.window(0, {1, columns == 0 ? 0 : x.numel() / columns, columns});

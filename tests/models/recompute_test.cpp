@@ -124,6 +124,37 @@ TEST(Recompute, LightServesWhatUsersWrite) {
     EXPECT_LT(light.second, whole.second);
 }
 
+// An activation that one op reads begins its backward early, in the memory of its gradient. Who else reads it, or looks
+// at that gradient, must see nothing of it.
+TEST(Recompute, LightShowsTheSameGradientsToEveryone) {
+    Generator generator(3);
+    const auto leaf = [&](const Shape& shape) {
+        return ops::normal(shape, 0, 0.5, Dtype::f32, {}, generator).set_requires_grad();
+    };
+    const Tensor x = leaf({16, 24}), w = leaf({32, 24}), b = leaf({32}), u = leaf({16, 32}), gates = leaf({64, 24});
+    const auto run = [&](bool light, bool watched, bool twice, bool gated) {
+        for (const Tensor& each : {x, w, b, u, gates}) each.set_grad({});
+        const LightRecompute scope(light);
+        const Tensor h = gated ? ops::swiglu(ops::linear(x, gates)) : ops::linear(x, w, b, Activation::gelu_tanh);
+        std::shared_ptr<const Tensor> seen;
+        if (watched) seen = retain_grad(h);
+        Tensor loss = ops::sum(ops::linear(h, u));
+        if (twice) loss = loss + ops::sum(ops::linear(h, u) * ops::linear(h, u));
+        backward(loss, {}, true);
+        backward(loss);
+        std::vector<std::vector<float>> all;
+        if (watched) all.push_back(seen->to_vector<float>());
+        for (const Tensor& each : {x, w, b, u, gates})
+            if (each.grad()) all.push_back(each.grad().to_vector<float>());
+        return all;
+    };
+    for (const bool watched : {false, true})
+        for (const bool twice : {false, true})
+            for (const bool gated : {false, true})
+                EXPECT_EQ(run(true, watched, twice, gated), run(false, watched, twice, gated))
+                    << watched << twice << gated;
+}
+
 TEST(Recompute, NoticesWhatWasChangedInPlace) {
     const Tensor x = ops::normal({8, 8}).set_requires_grad(), w = ops::normal({8, 8}).set_requires_grad();
     const LightRecompute scope(true);

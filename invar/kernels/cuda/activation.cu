@@ -1,4 +1,5 @@
-// The gradient of an activation together with that of the bias before it: one pass over what a layer hands back.
+// The gradient of an activation together with that of the bias before it, and with its result again where that was not
+// kept: one pass over what a layer hands back.
 #include "invar/kernels/cuda/brief.cuh"
 #include "invar/kernels/cuda/columns.cuh"
 #include "invar/kernels/cuda/launch.h"
@@ -18,7 +19,7 @@ struct Passed {
     static constexpr int kWidth = Source::kWidth, kKinds = 1;
     static constexpr bool kShifted = false;
     Source gy, saved;
-    Dense gx;
+    Dense gx, again;
     std::int64_t columns;
     __device__ void prepare(std::int64_t, Local&) const {}
     // In as many digits as the tensors keep: with more, arithmetic and not memory would be the limit.
@@ -27,6 +28,12 @@ struct Passed {
             return C(Op::backward(Brief(g), Brief(s), Scalars{}));
         else
             return Op::backward(g, s, Scalars{});
+    }
+    __device__ static C result(C s) {
+        if constexpr (kWidth == 8)
+            return C(Op::forward(Brief(s), Scalars{}));
+        else
+            return Op::forward(s, Scalars{});
     }
     __device__ void read(std::int64_t row, std::int64_t column, Raw& raw) const {
         raw.at = row * columns + column;
@@ -40,6 +47,11 @@ struct Passed {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) g[i] = derivative(g[i], s[i]);
         Source::store(g, gx, raw.at);
+        if (again.data != nullptr) {
+#pragma unroll
+            for (int i = 0; i < kWidth; ++i) s[i] = result(s[i]);
+            Source::store(s, again, raw.at);
+        }
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) sums[0][i] += g[i];
     }
@@ -61,17 +73,21 @@ static std::size_t activation_backward_scratch_bytes(const View& gy, const View&
 }
 
 void CudaKernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
-                                      const View& gb, bool accumulate) {
-    if (!gb) return Kernels::activation_backward(activation, gy, saved, gx, gb, accumulate);
+                                      const View& gb, bool accumulate, const View& again) {
+    if (!gb) return Kernels::activation_backward(activation, gy, saved, gx, gb, accumulate, again);
     const Launch stream("activation_backward");
     const Scratch memory(activation_backward_scratch_bytes(gy, gb));
     void* const scratch = memory.data();
     const std::int64_t columns = gb.numel();
     if (columns == 0) return;
-    with_source(columns, {&gy, &saved, &gx}, {}, [&](auto tag) {
+    with_source(columns, {&gy, &saved, &gx, &again}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
+        // Rows that do not come in packs may do in the pass that made the result: it is left to that one.
+        constexpr bool kPacked = Source::kWidth > 1;
+        if (again && !kPacked) unary(unary_op(activation), saved, again, {});
         const auto launch = [&](auto op) {
-            const Passed<Source, decltype(op)> term{Source(gy), Source(saved), Dense(gx), columns};
+            const Passed<Source, decltype(op)> term{Source(gy), Source(saved), Dense(gx),
+                                                    kPacked ? Dense(again) : Dense(View{}), columns};
             launch_columns(term, Put{Dense(gb), accumulate}, 1, gy.numel() / columns, columns, scratch, stream);
         };
         if (activation == Activation::relu)

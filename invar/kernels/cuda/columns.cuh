@@ -124,37 +124,41 @@ __global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const F
         partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + mine] = result[k];
 }
 
-// The second stage: 32 columns a block, and as many threads on the chunks of each.
+// The second stage: few columns a block, so that there are many blocks, and as many threads as fit on the chunks of
+// each.
+inline constexpr int kAddedColumns = 8, kAddingThreads = 512 / kAddedColumns;
+
 template <int kKinds, class Finish>
-__global__ __launch_bounds__(kWarp* kWarp) void add_chunks(const Finish finish, const ColumnPlan plan,
-                                                           const double* partial) {
-    __shared__ double shared[kWarp][kWarp];
-    const Quotient by_column = divide(blockIdx.x, divide_up(plan.columns, kWarp));
-    const int x = int(threadIdx.x) % kWarp, y = int(threadIdx.x) / kWarp;
-    const std::int64_t o = by_column.whole, column = by_column.rest * kWarp + x;
+__global__ __launch_bounds__(kAddedColumns* kAddingThreads) void add_chunks(const Finish finish, const ColumnPlan plan,
+                                                                            const double* partial) {
+    __shared__ double shared[kAddingThreads][kAddedColumns];
+    const Quotient by_column = divide(blockIdx.x, divide_up(plan.columns, kAddedColumns));
+    const int x = int(threadIdx.x) % kAddedColumns, y = int(threadIdx.x) / kAddedColumns;
+    const std::int64_t o = by_column.whole, column = by_column.rest * kAddedColumns + x;
     double result[kKinds];
 #pragma unroll
     for (int k = 0; k < kKinds; ++k) {
         double total = 0;
         if (column < plan.columns) {
-#pragma unroll 4
-            for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kWarp)
+#pragma unroll 8
+            for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kAddingThreads)
                 total += partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + column];
         }
         __syncthreads();
         shared[y][x] = total;
-        __syncthreads();
-        result[k] = 0;
-        if (y == 0)
-            for (int i = 0; i < kWarp; ++i) result[k] += shared[i][x];
+        for (int half = kAddingThreads / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (y < half) shared[y][x] += shared[y + half][x];
+        }
+        result[k] = shared[0][x];  // of use to the first row of threads, which wrote it
     }
     if (y == 0 && column < plan.columns) finish(o, column, result);
 }
 
 template <int kKinds, class Finish>
 void launch_add_chunks(const Finish& finish, const ColumnPlan& plan, const double* partial, cudaStream_t stream) {
-    const std::int64_t blocks = plan.outer * divide_up(plan.columns, kWarp);
-    add_chunks<kKinds><<<unsigned(blocks), kWarp * kWarp, 0, stream>>>(finish, plan, partial);
+    const std::int64_t blocks = plan.outer * divide_up(plan.columns, kAddedColumns);
+    add_chunks<kKinds><<<unsigned(blocks), kAddedColumns * kAddingThreads, 0, stream>>>(finish, plan, partial);
 }
 
 template <class Term, class Finish>

@@ -77,7 +77,7 @@ Operand operand(const View& v) {
 // Everything that cuBLASLt's choice depends on.
 struct Shape3 {
     Dtype in, out;
-    bool tf32, accumulate;
+    bool tf32;
     bool timed;    // chosen by timing, or the first that is proposed
     int epilogue;  // a cublasLtEpilogue_t
     std::int64_t batch, m, n, k;
@@ -98,7 +98,6 @@ struct Call {
     const void *left, *right;
     void* result;
     const void* bias;  // read, or written where it is a gradient
-    void* before;
     bool accumulate;
 };
 
@@ -108,7 +107,6 @@ void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
 
 cublasStatus_t run(const Plan& plan, const Call& call, std::size_t candidate) {
     if (call.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
-    if (call.before != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.before);
     const float factors[] = {1.0f, call.accumulate ? 1.0f : 0.0f};
     const double wide[] = {1.0, call.accumulate ? 1.0 : 0.0};
     const void* const alpha = plan.wide ? static_cast<const void*>(&wide[0]) : &factors[0];
@@ -146,10 +144,6 @@ Plan make_plan(const Shape3& s, const Call& call) {
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, right_op);
     set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, cublasLtEpilogue_t(s.epilogue));
     if (call.bias != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
-    if (call.before != nullptr) {
-        set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.before);
-        set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
-    }
     plan.left = s.b.transposed ? layout(s.in, s.k, s.n, s.b, s.batch) : layout(s.in, s.n, s.k, s.b, s.batch);
     plan.right = s.a.transposed ? layout(s.in, s.m, s.k, s.a, s.batch) : layout(s.in, s.k, s.m, s.a, s.batch);
     plan.result = layout(s.out, s.n, s.m, s.c, s.batch);
@@ -176,10 +170,11 @@ Plan make_plan(const Shape3& s, const Call& call) {
     return plan;
 }
 
-// Runs every candidate a few times on the operands at hand, into memory nobody reads, and keeps the fastest.
+// Runs every candidate a few times on the operands at hand and keeps the fastest. They write where the result will be,
+// or, where that is added to, into memory that nobody reads.
 void choose_by_timing(Plan& plan, Call call, std::size_t result_bytes) {
-    const Scratch result(result_bytes);
-    call.result = result.data();
+    const Scratch result(call.accumulate ? result_bytes : 0);
+    if (call.accumulate) call.result = result.data();
     float best = 0;
     for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
         if (run(plan, call, i) != CUBLAS_STATUS_SUCCESS) continue;
@@ -218,11 +213,10 @@ bool is_aligned(const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-Shape3 shape_of(const View& a, const View& b, const View& out, bool accumulate, cublasLtEpilogue_t epilogue) {
+Shape3 shape_of(const View& a, const View& b, const View& out, cublasLtEpilogue_t epilogue) {
     return {a.dtype,
             out.dtype,
             a.dtype == Dtype::f32 && Tf32Scope::on(),
-            accumulate,
             options().benchmark && !options().deterministic,
             int(epilogue),
             out.size[0],
@@ -247,37 +241,30 @@ bool is_plain(const View& vector) {
 }
 
 cublasLtEpilogue_t epilogue_for(const Epilogue& e) {
-    const bool biased = bool(e.bias);
     if (e.row_sums) return CUBLASLT_EPILOGUE_BGRADB;  // of our left operand, which is cuBLASLt's right one
-    if (e.activation == Activation::none) return biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    if (e.before) return biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    return biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// In one launch; false, with nothing done, where cuBLASLt has no such epilogue.
+// False, with nothing done, where cuBLASLt has no such epilogue.
 bool multiply_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
     if (out.numel() == 0 || a.size[2] == 0 || operand(out).transposed) return false;
-    const bool of_before = e.activation == Activation::gelu_tanh && e.of_before && e.before;
-    if (e.activation == Activation::relu || e.activation == Activation::gelu || of_before) {
-        // cuBLASLt's own ReLU makes 0 of NaN, and what goes wrong before it would never be seen; its GELU is the tanh
-        // form.
+    if (e.activation != Activation::none) {
+        // In a pass of our own: cuBLASLt's ReLU makes 0 of NaN, and what goes wrong before it would never be seen; its
+        // GELU reads what is not rounded yet, and would have other bits when it is made anew from what is kept.
         const View& product = e.before ? e.before : out;
         if (!multiply_with({.bias = e.bias}, a, b, product, accumulate)) return false;
         kernels().unary(unary_op(e.activation), product, out, {});
         return true;
     }
-    // cuBLASLt's GELU keeps fewer digits than f64 has.
-    if (e.activation != Activation::none && out.dtype == Dtype::f64) return false;
-    if (accumulate && (e.bias || e.row_sums || e.activation != Activation::none)) return false;
-    if (e.row_sums && (e.bias || e.activation != Activation::none || out.size[0] != 1)) return false;
+    if (accumulate && (e.bias || e.row_sums)) return false;
+    if (e.row_sums && (e.bias || out.size[0] != 1)) return false;
     if (e.bias && (e.bias.dtype != out.dtype || !is_plain(e.bias))) return false;
     // For sizes that do not come in eights there is such a product, but a slow one.
     const bool eights = out.size[1] % 8 == 0 && out.size[2] % 8 == 0 && a.size[2] % 8 == 0;
     if (e.row_sums && (e.row_sums.dtype != out.dtype || !is_plain(e.row_sums) || !eights)) return false;
-    if (e.before && (!is_aligned(e.before.data) || out.size[2] % 8 != 0)) return false;
-    const Shape3 shape = shape_of(a, b, out, accumulate, epilogue_for(e));
+    const Shape3 shape = shape_of(a, b, out, epilogue_for(e));
     const void* const vector = e.row_sums ? e.row_sums.data : e.bias.data;
-    const Call call{b.data, a.data, out.data, vector, e.before.data, accumulate};
+    const Call call{b.data, a.data, out.data, vector, accumulate};
     Plan& plan = plan_for(shape, call);
     if (plan.candidates.empty()) return false;
     multiply(plan, shape, call);
@@ -303,8 +290,8 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, const V
         copy(rows_of_bias(bias, out), out);  // the product is then added to the bias
         return matmul(a, b, View{}, out, true);
     }
-    const Shape3 shape = shape_of(a, b, out, accumulate, CUBLASLT_EPILOGUE_DEFAULT);
-    const Call call{b.data, a.data, out.data, nullptr, nullptr, accumulate};
+    const Shape3 shape = shape_of(a, b, out, CUBLASLT_EPILOGUE_DEFAULT);
+    const Call call{b.data, a.data, out.data, nullptr, accumulate};
     Plan& plan = plan_for(shape, call);
     check(!plan.candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
           shape.batch, shape.m, shape.k, shape.k, shape.n, name_of(shape.in), name_of(shape.out));

@@ -1,46 +1,11 @@
-// Softmax, log-softmax and cross-entropy. The largest value is subtracted first, so that no exponential overflows; a
-// row of nothing but -inf gives NaN.
-#include "invar/kernels/cuda/brief.cuh"
+// Softmax and log-softmax.
 #include "invar/kernels/cuda/launch.h"
-#include "invar/kernels/cuda/source.cuh"
+#include "invar/kernels/cuda/softmax.cuh"
 
 namespace invar::cuda {
 namespace {
 
-// Rows of 16 bits keep fewer digits than the short form has; results of FP32 made of them do not.
-template <class Source, bool kWide = false, class C>
-__device__ inline C exponential(C x) {
-    if constexpr (std::is_same_v<C, double>)
-        return exp(x);
-    else if constexpr (!kWide && (std::is_same_v<Source, PackSource<f16>> || std::is_same_v<Source, PackSource<bf16>>))
-        return brief_exp(x);
-    else
-        return expf(x);
-}
-
 // --- rows (inner == 1), a warp or a block on each ---
-
-template <int kGroup, class Row>
-__device__ auto largest_of(const Row& row) {
-    using C = typename Row::C;
-    C best = C(-INFINITY);
-    row.each([&](std::int64_t, const C* v) {
-#pragma unroll
-        for (int i = 0; i < Row::kWidth; ++i) best = Larger{}(best, v[i]);
-    });
-    return reduce<kGroup>(best, Larger{});
-}
-
-template <int kGroup, bool kWide = false, class Row, class C>
-__device__ double sum_of_exponentials(const Row& row, C largest) {
-    double total = 0;
-    row.each([&](std::int64_t, C* v) {
-#pragma unroll
-        for (int i = 0; i < Row::kWidth; ++i) v[i] = exponential<typename Row::Source, kWide>(v[i] - largest);
-        total += small_sum<Row::kWidth>(v);
-    });
-    return reduce<kGroup>(total, Add{});
-}
 
 // kWide: the result is f32, whatever the source is.
 template <class Source, int kGroup, bool kWide>
@@ -137,101 +102,6 @@ __global__ __launch_bounds__(kThreads) void softmax_backward_columns(const Dense
     }
 }
 
-// --- cross-entropy ---
-
-template <class Source, int kGroup>
-__global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_rows(const CrossEntropySpec spec, const Source x,
-                                                                     const Dense logits, const std::int64_t* target,
-                                                                     const Dense losses, const Dense kept) {
-    using C = typename Source::C;
-    constexpr int kWidth = Source::kWidth;
-    const std::int64_t r = first_row<kGroup>(), n = spec.classes;
-    if (r >= spec.rows) return;
-    const std::int64_t label = target[r];
-    double loss = 0, sum = 1;
-    C largest = 0;
-    if (label != spec.ignore_index) {
-        const Row<Source, kGroup> row(x, r * n, n);
-        largest = largest_of<kGroup>(row);
-        sum = sum_of_exponentials<kGroup>(row, largest);
-        const double rest = log(sum);
-        // Differences from the largest, not from the whole: the logarithm is small beside a large logit.
-        loss = (double(largest) - logits.get<double>(r * n + label)) + rest;
-        if (spec.label_smoothing != 0) {
-            double below = 0;
-            row.each([&](std::int64_t, C* v) {
-#pragma unroll
-                for (int i = 0; i < kWidth; ++i) v[i] = largest - v[i];
-                below += small_sum<kWidth>(v);
-            });
-            const double mean = reduce<kGroup>(below, Add{}) / double(n);
-            loss = (1.0 - spec.label_smoothing) * loss + spec.label_smoothing * (mean + rest);
-        }
-    }
-    if (threadIdx.x % kGroup != 0) return;
-    losses.put<double>(r, loss);
-    kept.put<C>(r, largest);
-    kept.put<double>(spec.rows + r, sum);
-}
-
-template <class Source, int kGroup>
-__global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_backward_rows(
-    const CrossEntropySpec spec, const Source x, const std::int64_t* target, const Dense kept, const Dense glosses,
-    const bool one_for_all, const Dense count, const Dense glogits) {
-    using C = typename Source::C;
-    constexpr int kWidth = Source::kWidth;
-    const std::int64_t r = first_row<kGroup>(), n = spec.classes;
-    if (r >= spec.rows) return;
-    const std::int64_t label = target[r];
-    const bool ignored = label == spec.ignore_index;
-    const C spread = C(spec.label_smoothing / double(n)), sure = C(1.0 - spec.label_smoothing);
-    const C g = glosses.get<C>(one_for_all ? 0 : r) / count.get_or<C>(0, C(1));
-    const C largest = kept.get<C>(r), share = C(1) / kept.get<C>(spec.rows + r);
-    const Row<Source, kGroup> row(x, r * n, n);
-    row.each([&](std::int64_t i, C* v) {
-#pragma unroll
-        for (int k = 0; k < kWidth; ++k) {
-            const C p = exponential<Source>(v[k] - largest) * share - spread;
-            v[k] = ignored ? C(0) : (i + k == label ? p - sure : p) * g;
-        }
-        Source::store(v, glogits, r * n + i);
-    });
-}
-
-// One block: the losses of a batch are few beside its logits.
-__global__ __launch_bounds__(kThreads) void mean_of_losses(const Dense losses, const std::int64_t* target,
-                                                           const std::int64_t rows, const std::int64_t ignore_index,
-                                                           const Dense mean, const Dense count) {
-    constexpr int kUnroll = 8;
-    double total = 0;
-    std::int64_t counted = 0;
-    for (std::int64_t at = threadIdx.x; at < rows; at += kThreads * kUnroll) {
-        double loss[kUnroll];
-        std::int64_t label[kUnroll];
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t i = at + u * kThreads;
-            loss[u] = i < rows ? losses.get<double>(i) : 0.0;
-            label[u] = i < rows ? target[i] : ignore_index;
-        }
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) total += loss[u], counted += label[u] != ignore_index;
-    }
-    total = reduce<kThreads>(total, Add{});
-    counted = reduce<kThreads>(counted, Add{});
-    if (threadIdx.x != 0) return;
-    mean.put<double>(0, total / double(counted));
-    count.put<double>(0, double(counted));
-}
-
-// f(Source tag, group) for rows of n elements.
-template <class F>
-void for_rows(std::int64_t n, std::initializer_list<const View*> tensors, const F& f) {
-    with_source(n, tensors, {}, [&](auto source) {
-        with_group<typename decltype(source)::type>(n, [&](auto group) { f(source, group); });
-    });
-}
-
 }  // namespace
 
 void CudaKernels::softmax(const Span3& span, const View& x, const View& y, bool log) {
@@ -280,40 +150,6 @@ void CudaKernels::softmax_backward(const Span3& span, const View& gy, const View
         for_rows(span.n, {&gy, &y}, [&](auto tag, auto group) { run(tag, group, std::true_type{}); });
     else
         for_rows(span.n, {&gy, &y, &gx}, [&](auto tag, auto group) { run(tag, group, std::false_type{}); });
-}
-
-void CudaKernels::cross_entropy(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                const View& losses, const View& kept) {
-    const Launch stream("cross_entropy");
-    if (spec.rows == 0) return;
-    for_rows(spec.classes, {&logits}, [&](auto tag, auto group) {
-        using Source = typename decltype(tag)::type;
-        constexpr int kGroup = decltype(group)::value;
-        cross_entropy_rows<Source, kGroup><<<grid_for(spec.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
-            spec, Source(logits), logits, target.as<const std::int64_t>(), losses, kept);
-    });
-}
-
-void CudaKernels::cross_entropy_backward(const CrossEntropySpec& spec, const View& logits, const View& target,
-                                         const View& kept, const View& glosses, const View& count,
-                                         const View& glogits) {
-    const Launch stream("cross_entropy_backward");
-    if (spec.rows * spec.classes == 0) return;
-    for_rows(spec.classes, {&logits, &glogits}, [&](auto tag, auto group) {
-        using Source = typename decltype(tag)::type;
-        constexpr int kGroup = decltype(group)::value;
-        cross_entropy_backward_rows<Source, kGroup>
-            <<<grid_for(spec.rows, kRowsABlock<kGroup>), kBlock<kGroup>, 0, stream>>>(
-                spec, Source(logits), target.as<const std::int64_t>(), kept, glosses, glosses.numel() == 1, count,
-                glogits);
-    });
-}
-
-void CudaKernels::mean_loss(const View& losses, const View& target, std::int64_t ignore_index, const View& mean,
-                            const View& count) {
-    const Launch stream("mean_loss");
-    mean_of_losses<<<1, kThreads, 0, stream>>>(losses, target.as<const std::int64_t>(), losses.numel(), ignore_index,
-                                               mean, count);
 }
 
 }  // namespace invar::cuda

@@ -59,7 +59,8 @@ __global__ __launch_bounds__(kThreads) void swiglu_rows(const Source x, const De
 
 template <class Source>
 __global__ __launch_bounds__(kThreads) void swiglu_backward_rows(const Source gy, const Source x, const Dense gx,
-                                                                 const std::int64_t rows, const std::int64_t n) {
+                                                                 const Dense again, const std::int64_t rows,
+                                                                 const std::int64_t n) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const std::int64_t packs = n / kWidth, count = rows * packs;
@@ -77,8 +78,14 @@ __global__ __launch_bounds__(kThreads) void swiglu_backward_rows(const Source gy
         for (int k = 0; k < kWidth; ++k) out[k] = backward<Source>(g[k] * up[k], gate[k]);
         Source::store(out, gx, at.gate);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) out[k] = g[k] * forward<Source>(gate[k]);
+        for (int k = 0; k < kWidth; ++k) gate[k] = forward<Source>(gate[k]);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) out[k] = g[k] * gate[k];
         Source::store(out, gx, at.up);
+        if (again.data == nullptr) continue;
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) out[k] = gate[k] * up[k];
+        Source::store(out, again, at.y);
     }
 }
 
@@ -95,14 +102,14 @@ void CudaKernels::swiglu(const View& x, const View& y) {
     });
 }
 
-void CudaKernels::swiglu_backward(const View& gy, const View& x, const View& gx) {
+void CudaKernels::swiglu_backward(const View& gy, const View& x, const View& gx, const View& again) {
     const Launch stream("swiglu_backward");
     const std::int64_t n = gy.size[gy.rank - 1], count = gy.numel();
     if (count == 0) return;
-    with_source(n, {&gy, &x, &gx}, {}, [&](auto tag) {
+    with_source(n, {&gy, &x, &gx, &again}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         swiglu_backward_rows<<<grid_for(count / Source::kWidth, kThreads), kThreads, 0, stream>>>(
-            Source(gy), Source(x), Dense(gx), count / n, n);
+            Source(gy), Source(x), Dense(gx), Dense(again), count / n, n);
     });
 }
 

@@ -152,8 +152,9 @@ void CpuKernels::swiglu(const View& x, const View& y) {
     });
 }
 
-void CpuKernels::swiglu_backward(const View& gy, const View& x, const View& gx) {
+void CpuKernels::swiglu_backward(const View& gy, const View& x, const View& gx, const View& again) {
     using pointwise::Silu;
+    if (again) swiglu(x, again);
     with_compute_type(needs_double(gy.dtype), [&](auto zero) {
         using C = decltype(zero);
         const View gate = half_of(x, 0), up = half_of(x, 1);

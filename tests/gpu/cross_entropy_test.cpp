@@ -1,0 +1,76 @@
+// Losses and gradients of long rows of logits in one pass, against the two passes that it stands for.
+#include "invar/ops/ops.h"
+#include "tests/gpu/fixture.h"
+
+namespace invar::testing {
+namespace {
+
+struct Made {
+    std::vector<double> losses, gradients;
+};
+
+class GpuCrossEntropy : public OnGpu<::testing::TestWithParam<Dtype>> {};
+
+// 50304 classes lie in shared memory, 151936 in registers too, and 1e6 in neither.
+TEST_P(GpuCrossEntropy, InOnePassIsThatOfTwo) {
+    const Dtype dtype = GetParam();
+    Kernels& gpu = kernels_for(Device::cuda());
+    constexpr std::int64_t kRows = 7, kIgnored = -100;
+    for (const std::int64_t classes : {8192, 50304, 100008, 151936, 1000000})
+        for (const double smoothing : {0.0, 0.1}) {
+            std::vector<std::int64_t> labels{0, classes - 1, kIgnored, 4097, 12, 8191, 77};
+            const Tensor target = ops::to(Tensor::from(labels, {kRows}), Device::cuda());
+            const CrossEntropySpec spec{kRows, classes, kIgnored, smoothing};
+            const auto logits = [&] {
+                Generator generator(9);
+                const Tensor made = ops::normal({kRows, classes}, 0, 4, dtype, Device::cuda(), generator);
+                ops::copy_(made.window(classes * 5 + 3, {1}),
+                           Tensor::from(std::vector<double>{30}, {1}, dtype));  // a sure one
+                return made;
+            };
+            const Tensor one = ops::full({}, 1, Dtype::f32, Device::cuda());
+            const auto empty = [](const Shape& shape) { return Tensor::empty(shape, Dtype::f32, Device::cuda()); };
+            const Tensor x = logits(), losses = empty({kRows}), kept = empty({2, kRows});
+            gpu.cross_entropy_in_place(spec, x.view(), target.view(), losses.view(), kept.view(), one.view());
+            const Tensor y = logits(), expected = empty({kRows}), wanted = Tensor::empty_like(y);
+            gpu.cross_entropy(spec, y.view(), target.view(), expected.view(), kept.view());
+            gpu.cross_entropy_backward(spec, y.view(), target.view(), kept.view(), one.view(), {}, wanted.view());
+            const auto a = losses.to_vector<double>(), b = expected.to_vector<double>();
+            for (std::size_t i = 0; i < a.size(); ++i)
+                EXPECT_NEAR(a[i], b[i], 1e-6 * (1 + b[i])) << classes << ", row " << i;
+            // Sums in another order may turn a rounding of the share, and with it one of the result.
+            const auto g = x.to_vector<double>(), h = wanted.to_vector<double>();
+            const double rounding = dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
+            std::size_t different = 0;
+            for (std::size_t i = 0; i < g.size(); ++i) {
+                different += g[i] != h[i];
+                ASSERT_LE(std::abs(g[i] - h[i]), rounding * std::abs(h[i]) + 0x1p-24) << classes << ", element " << i;
+            }
+            EXPECT_LE(different, g.size() / 1000) << classes;
+        }
+}
+
+TEST_P(GpuCrossEntropy, InOnePassHidesNoNanAndNoInfinity) {
+    Kernels& gpu = kernels_for(Device::cuda());
+    constexpr std::int64_t kRows = 3, kClasses = 50304;
+    for (const double bad : {double(NAN), double(INFINITY)}) {
+        const Tensor x = ops::full({kRows, kClasses}, 0.5, GetParam(), Device::cuda());
+        ops::copy_(x.window(kClasses + 40000, {1}), Tensor::from(std::vector<double>{bad}, {1}, GetParam()));
+        const Tensor target = ops::full({kRows}, 3, Dtype::i64, Device::cuda());
+        const auto empty = [](const Shape& shape) { return Tensor::empty(shape, Dtype::f32, Device::cuda()); };
+        const Tensor losses = empty({kRows}), kept = empty({2, kRows}),
+                     one = ops::full({}, 1, Dtype::f32, Device::cuda());
+        gpu.cross_entropy_in_place({kRows, kClasses, -100, 0}, x.view(), target.view(), losses.view(), kept.view(),
+                                   one.view());
+        const auto found = losses.to_vector<double>(), g = x.to_vector<double>();
+        EXPECT_TRUE(std::isfinite(found[0]) && !std::isfinite(found[1]) && std::isfinite(found[2]));
+        EXPECT_TRUE(std::isnan(g[std::size_t(kClasses)]));
+        EXPECT_TRUE(std::isfinite(g[0]) && std::isfinite(g[std::size_t(2 * kClasses)]));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, GpuCrossEntropy, ::testing::Values(Dtype::f16, Dtype::bf16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace invar::testing
