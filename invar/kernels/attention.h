@@ -51,10 +51,23 @@ struct AttentionRule {
 
     // Whether a query may see no key at all.
     INVAR_HD bool may_blind() const { return seen != nullptr || documents != nullptr; }
+    // What the rule asks of a key and of a query, for kernels that look it up once for many pairs.
+    struct Key {
+        bool seen;
+        std::int32_t document;
+    };
+    INVAR_HD std::int32_t document(std::int64_t b, std::int64_t position) const {
+        return documents == nullptr ? 0 : documents[b * keys + position];
+    }
+    INVAR_HD Key key(std::int64_t b, std::int64_t k) const {
+        return {seen == nullptr || seen[b * keys + k] != 0, document(b, k)};
+    }
+    INVAR_HD bool sees(std::int64_t q, std::int32_t query_document, std::int64_t k, const Key& key) const {
+        return !(causal && k > q) && key.seen && query_document == key.document;
+    }
     INVAR_HD bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
         if (causal && k > q) return false;
-        if (seen != nullptr && !seen[b * keys + k]) return false;
-        return documents == nullptr || documents[b * keys + q] == documents[b * keys + k];
+        return sees(q, document(b, q), k, key(b, k));
     }
     template <class C>
     INVAR_HD C added(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
@@ -75,6 +88,20 @@ struct AttentionRule {
 INVAR_HD inline float kept_share(const DropRule& rule, const RngState& rng, std::uint64_t place) {
     const Random4 random = philox(rng.seed, rng.offset + place / DropRule::kElements);
     return DropRule::bits(random, int(place % DropRule::kElements)) < rule.limit ? 0.0f : rule.keep;
+}
+
+// The same for eight weights in a row, a bit each: whether it stays.
+INVAR_HD inline std::uint32_t kept_eight(const DropRule& rule, const RngState& rng, std::uint64_t place) {
+    static_assert(DropRule::kElements == 8);
+    const auto kept = [&](std::uint64_t counter) {
+        const Random4 random = philox(rng.seed, rng.offset + counter);
+        std::uint32_t bits = 0;
+        for (int i = 0; i < 8; ++i) bits |= std::uint32_t(DropRule::bits(random, i) >= rule.limit) << i;
+        return bits;
+    };
+    const auto shift = std::uint32_t(place % 8);
+    const std::uint32_t first = kept(place / 8);
+    return shift == 0 ? first : (first >> shift | kept(place / 8 + 1) << (8 - shift)) & 0xffu;
 }
 
 }  // namespace invar

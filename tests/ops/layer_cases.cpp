@@ -160,11 +160,32 @@ void add_attention(std::vector<OpCase>& all) {
             return AttentionOptions{.bias = to(bias, case_device())};
         },
         2, 1, 3, 4);
-    all.push_back({"attention/wide",  // as wide and long as kernels of 16 bits want it
-                   [](const Tensors& in) { return attention(in[0], in[1], in[2], {.causal = true}); },
-                   {{{1, 1, 8, 8}}, {{1, 1, 8, 8}}, {{1, 1, 8, 8}}},
-                   3,
-                   8});
+    // As wide as kernels of 16 bits want it.
+    const auto add_wide = [&](const char* name, AttentionOptions (*options)(), std::int64_t heads) {
+        all.push_back({name,
+                       [options](const Tensors& in) { return attention(in[0], in[1], in[2], options()); },
+                       {{{1, heads, 8, 8}}, {{1, 1, 8, 8}}, {{1, 1, 8, 8}}},
+                       3,
+                       8});
+    };
+    add_wide("attention/wide", causal, 1);
+    add_wide("attention/wide_grouped", causal, 2);
+    add_wide(
+        "attention/wide_masked",
+        [] {
+            const Tensor ids = indices({0, 1, 1, 0, 1, 1, 0, 1}, {1, 8});
+            return AttentionOptions{.causal = true,
+                                    .key_mask = cast(ids, Dtype::boolean),
+                                    .documents = indices({4, 4, 4, 4, 2, 2, 2, 2}, {1, 8})};
+        },
+        1);
+    add_wide(
+        "attention/wide_bias",
+        [] {
+            const Tensor bias = Tensor::from(random_values(8 * 8, -1, 1, 7), {8, 8});
+            return AttentionOptions{.bias = to(bias, case_device())};
+        },
+        1);
     all.push_back({"self_attention/causal",
                    [](const Tensors& in) { return self_attention(in[0], 2, 2, {.causal = true}); },
                    {{{2, 4, 18}}},

@@ -71,7 +71,8 @@ struct Blocks {
 void CudaKernels::attention(const AttentionSpec& s, const View& q, const View& k, const View& v, const View& y,
                             const View& kept) {
     if (s.batch * s.heads * s.queries == 0) return;
-    if (fused_attention(s, {q, k, v, y, kept, {}, {}, {}, {}})) return;
+    const AttentionTensors tensors{q, k, v, y, kept, {}, {}, {}, {}};
+    if (fused_attention(s, tensors) || flash_attention(s, tensors)) return;
     const Blocks blocks(s, q.dtype);
     const Scratch scores(blocks.bytes(blocks.wide)), weights(q.dtype == blocks.wide ? 0 : blocks.bytes(q.dtype));
     blocks.each([&](WeightsBlock block) {
@@ -98,7 +99,8 @@ void CudaKernels::attention_backward(const AttentionSpec& s, const View& q, cons
         fill(gv, 0);
         return;
     }
-    if (fused_attention_backward(s, {q, k, v, y, kept, gy, gq, gk, gv})) return;
+    const AttentionTensors tensors{q, k, v, y, kept, gy, gq, gk, gv};
+    if (fused_attention_backward(s, tensors) || flash_attention_backward(s, tensors)) return;
     const Blocks blocks(s, q.dtype);
     const Scratch scores(blocks.bytes(blocks.wide)), gradients(blocks.bytes(blocks.wide));
     const bool narrow = q.dtype != blocks.wide;

@@ -1,7 +1,6 @@
 // The pass over a block of attention's weights, a thread block to a row of them.
-#include "invar/kernels/cuda/attention.h"
+#include "invar/kernels/cuda/attention.cuh"
 #include "invar/kernels/cuda/launch.h"
-#include "invar/kernels/cuda/recording.h"
 #include "invar/kernels/cuda/source.cuh"
 
 namespace invar::cuda {
@@ -11,31 +10,20 @@ constexpr int kRowThreads = 128;
 
 struct Rows {
     AttentionRule rule;
-    DropRule drop;
-    bool drops;
-    RngState rng;
-    const std::uint64_t* base;  // where the sequence starts at run time, nullptr: at rng.offset
+    WeightDrop drop;
     double scale;
     std::int64_t sample, first, rows, keys;  // of the block
     std::int64_t kept_half;                  // from the largest scores of all rows to their sums
 
     Rows(const AttentionSpec& spec, const WeightsBlock& block)
         : rule(spec),
-          drop(spec.dropout),
-          drops(spec.dropout > 0),
-          rng(spec.rng),
-          base(nullptr),
+          drop(spec),
           scale(spec.scale),
           sample(block.sample),
           first(block.first),
           rows(block.rows),
           keys(block.keys),
-          kept_half(spec.batch * spec.heads * spec.queries) {
-        if (const RecordedRandom* random = recorded_random(); random != nullptr && drops) {
-            rng = random->from_counter(rng);
-            base = random->counter();
-        }
-    }
+          kept_half(spec.batch * spec.heads * spec.queries) {}
     // Whether this query sees no key; scores that are -inf themselves are no reason to give zeros.
     template <int kGroup>
     __device__ bool blind(std::int64_t q) const {
@@ -44,7 +32,6 @@ struct Rows {
         for (std::int64_t k = threadIdx.x; k < keys; k += kGroup) any = rule.sees(sample, q, k) ? 1.0f : any;
         return reduce<kGroup>(any, Larger{}) == 0.0f;
     }
-    __device__ RngState sequence() const { return {rng.seed, rng.offset + (base == nullptr ? 0 : *base)}; }
     template <class C>
     __device__ C score(const C* scores, std::int64_t h, std::int64_t q, std::int64_t k) const {
         return rule.sees(sample, q, k) ? scores[k] * C(scale) + rule.added<C>(sample, h, q, k) : C(-INFINITY);
@@ -79,11 +66,11 @@ __global__ __launch_bounds__(kRowThreads) void weights_rows(const Rows r, const 
         place[0] = blind ? C(0) : top, place[r.kept_half] = blind ? C(-1) : C(sum);
     }
     const C factor = C(1.0 / sum);
-    const RngState rng = r.sequence();
+    const RngState rng = r.drop.sequence();
     for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) {
         C weight = C(0);
         if (!blind) weight = e_to(r.score(line, h, q, k) - top) * factor;
-        if (r.drops) weight *= C(kept_share(r.drop, rng, r.rule.place(r.sample, h, q, k)));
+        if (r.drop.on) weight *= C(kept_share(r.drop.rule, rng, r.rule.place(r.sample, h, q, k)));
         weights.put<C>(at + k, weight);
     }
 }
@@ -98,10 +85,10 @@ __global__ __launch_bounds__(kRowThreads) void gradient_rows(const Rows r, const
     // cuDNN keeps the logarithm of the sum of exponentials in place of the largest score, and no sum.
     const C top = place[0], sum_kept = place[r.kept_half], factor = sum_kept == C(0) ? C(1) : C(1.0 / double(sum_kept));
     const bool blind = sum_kept < C(0);
-    const RngState rng = r.sequence();
+    const RngState rng = r.drop.sequence();
     const auto weight = [&](std::int64_t k) { return blind ? C(0) : e_to(r.score(line, h, q, k) - top) * factor; };
     const auto share = [&](std::int64_t k) {
-        return r.drops ? C(kept_share(r.drop, rng, r.rule.place(r.sample, h, q, k))) : C(1);
+        return r.drop.on ? C(kept_share(r.drop.rule, rng, r.rule.place(r.sample, h, q, k))) : C(1);
     };
     double sum = 0;
     for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) sum += double(weight(k) * g[k] * share(k));
@@ -113,7 +100,26 @@ __global__ __launch_bounds__(kRowThreads) void gradient_rows(const Rows r, const
     }
 }
 
+// A thread to a row; the logarithms of the rows' sums lie in the first half of `kept`.
+__global__ __launch_bounds__(kThreads) void show_nonfinite(const View y, float* const kept, const std::int64_t rows) {
+    const std::int64_t at = global_thread();
+    if (at >= rows) return;
+    kept[rows + at] = 0.0f;
+    if (isfinite(kept[at])) return;
+    kept[at] = NAN;
+    const Quotient by_query = divide(at, y.size[2]), by_head = divide(by_query.whole, y.size[1]);
+    auto* const row = static_cast<std::uint16_t*>(y.data) + by_head.whole * y.stride[0] + by_head.rest * y.stride[1] +
+                      by_query.rest * y.stride[2];
+    for (std::int64_t i = 0; i < y.size[3]; ++i) row[i] = 0x7fff;  // NaN in both formats of 16 bits
+}
+
 }  // namespace
+
+void show_nonfinite_rows(const AttentionSpec& spec, const View& y, const View& kept) {
+    const std::int64_t rows = spec.batch * spec.heads * spec.queries;
+    const Launch stream("attention");
+    show_nonfinite<<<grid_for(rows, kThreads), kThreads, 0, stream>>>(y, kept.as<float>(), rows);
+}
 
 void attention_weights(const AttentionSpec& spec, const WeightsBlock& block, const View& weights, const View& kept) {
     const Launch stream("attention");

@@ -1,5 +1,5 @@
-// Attention on the GPU: cuDNN's fused engines in 16 bits where they serve, else blocks of products with a pass over the
-// weights between them.
+// Attention on the GPU: in 16 bits cuDNN's fused engines where they serve, else fused kernels of our own; in any other
+// case blocks of products with a pass over the weights between them.
 #pragma once
 
 #include "invar/kernels/attention.h"
@@ -14,6 +14,13 @@ struct AttentionTensors {
 // False where cuDNN has no engine for it; nothing was done then.
 bool fused_attention(const AttentionSpec& spec, const AttentionTensors& tensors);
 bool fused_attention_backward(const AttentionSpec& spec, const AttentionTensors& tensors);
+// What cuDNN leaves in `kept` becomes what the kernel list says, and rows of y whose sum is no finite number NaN: cuDNN
+// takes a row whose scores are all -inf for one that sees no key. All rows must see one.
+void show_nonfinite_rows(const AttentionSpec& spec, const View& y, const View& kept);
+
+// Our own, in 16 bits; false where they do not serve.
+bool flash_attention(const AttentionSpec& spec, const AttentionTensors& tensors);
+bool flash_attention_backward(const AttentionSpec& spec, const AttentionTensors& tensors);
 
 // A block of the weights of one sample: scores [heads, rows, keys] of queries from `first` on, f32 (f64).
 struct WeightsBlock {

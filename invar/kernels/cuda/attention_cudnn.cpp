@@ -327,7 +327,7 @@ bool may_serve(const AttentionSpec& s, const AttentionTensors& t) {
     const bool narrow = t.q.dtype == Dtype::f16 || t.q.dtype == Dtype::bf16;
     if (!narrow || !s.plain() || s.width % 8 != 0 || s.value_width % 8 != 0 || s.width > 128 || s.value_width > 128)
         return false;
-    if (s.queries < 2 || s.keys < 2) return false;
+    if (s.queries < 2 || s.keys < 2) return false;  // with a key there is one that every query sees
     for (const View* v : {&t.q, &t.k, &t.v, &t.y, &t.gy, &t.gq, &t.gk, &t.gv})
         if (*v && !fits(*v)) return false;
     // Before 9.15.1 backward under replay was seen to fault where keys do not fill blocks of 128.
@@ -350,8 +350,7 @@ bool fused_attention(const AttentionSpec& s, const AttentionTensors& t) {
                                   {kY, t.y.data}, {kStats, t.kept.data}, {kScale, &c.scale}};
     if (s.causal) bindings.push_back({kUnseen, &c.unseen});
     plans->forward->run(bindings);
-    const std::size_t half = std::size_t(s.batch * s.heads * s.queries);  // the sums, of which there are none
-    INVAR_CUDA_CHECK(cudaMemsetAsync(t.kept.as<float>() + half, 0, half * sizeof(float), stream()));
+    show_nonfinite_rows(s, t.y, t.kept);
     return true;
 }
 

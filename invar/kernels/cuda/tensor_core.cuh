@@ -42,6 +42,14 @@ __device__ inline void load_turned(std::uint32_t (&r)[4], const void* shared) {
                  : "r"(address));
 }
 
+// The same as they lie.
+__device__ inline void load_straight(std::uint32_t (&r)[4], const void* shared) {
+    const auto address = std::uint32_t(__cvta_generic_to_shared(shared));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
 // 16 bytes to shared memory behind our back; zeros where `there` is false.
 __device__ inline void fetch(void* shared, const void* global, bool there) {
     const auto address = std::uint32_t(__cvta_generic_to_shared(shared));
