@@ -179,24 +179,20 @@ struct LeftRows {
 template <int kSlabs, int kColumns>
 using Sums = float[kSlabs][kColumns / 8][4];
 
-// sums = left times a tile turned over, along the width.
-template <class T, int kWidth, int kSlabs, bool kHeld>
-__device__ inline void products(Sums<kSlabs, kTile>& sums, const LeftRows<kWidth, kSlabs, kHeld>& left,
-                                const std::uint16_t* tile) {
+// sums = left times rows of a tile from `first` on turned over, along the width.
+template <class T, int kColumns, int kWidth, int kSlabs, bool kHeld>
+__device__ inline void products(Sums<kSlabs, kColumns>& sums, const LeftRows<kWidth, kSlabs, kHeld>& left,
+                                const std::uint16_t* tile, int first = 0) {
 #pragma unroll
-    for (int s = 0; s < kSlabs; ++s)
-#pragma unroll
-        for (int n = 0; n < kTile / 8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sums[s][n][i] = 0.0f;
+    for (int i = 0; i < kSlabs * kColumns / 2; ++i) sums[i / (kColumns / 2)][i / 4 % (kColumns / 8)][i % 4] = 0.0f;
 #pragma unroll
     for (int step = 0; step < kWidth / 16; ++step) {
         std::uint32_t a[kSlabs][4];
         left.load(a, step);
 #pragma unroll
-        for (int j = 0; j < kTile / 16; ++j) {
+        for (int j = 0; j < kColumns / 16; ++j) {
             std::uint32_t b[4];
-            load_right<kWidth>(b, tile, 16 * j, step);
+            load_right<kWidth>(b, tile, first + 16 * j, step);
 #pragma unroll
             for (int s = 0; s < kSlabs; ++s) {
                 multiply_add<T>(sums[s][2 * j], a[s], b[0], b[1]);
@@ -216,12 +212,12 @@ __device__ inline std::uint32_t packed(float low, float high) {
     return both;
 }
 
-// sums += weights, rounded to 16 bits, times a tile as it is, along its rows.
-template <class T, int kWidth, int kSlabs>
-__device__ inline void add_weighted(Sums<kSlabs, kWidth>& sums, const Sums<kSlabs, kTile>& weights,
-                                    const std::uint16_t* tile) {
+// sums += weights, rounded to 16 bits, times rows of a tile from `first` on as they are, along those rows.
+template <class T, int kWidth, int kColumns, int kSlabs>
+__device__ inline void add_weighted(Sums<kSlabs, kWidth>& sums, const Sums<kSlabs, kColumns>& weights,
+                                    const std::uint16_t* tile, int first = 0) {
 #pragma unroll
-    for (int k = 0; k < kTile / 16; ++k) {
+    for (int k = 0; k < kColumns / 16; ++k) {
         std::uint32_t a[kSlabs][4];
 #pragma unroll
         for (int s = 0; s < kSlabs; ++s) {
@@ -232,7 +228,7 @@ __device__ inline void add_weighted(Sums<kSlabs, kWidth>& sums, const Sums<kSlab
 #pragma unroll
         for (int j = 0; j < kWidth / 16; ++j) {
             std::uint32_t b[4];
-            load_right_upright<kWidth>(b, tile, 16 * k, j);
+            load_right_upright<kWidth>(b, tile, first + 16 * k, j);
 #pragma unroll
             for (int s = 0; s < kSlabs; ++s) {
                 multiply_add<T>(sums[s][2 * j], a[s], b[0], b[1]);

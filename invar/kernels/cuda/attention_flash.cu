@@ -78,7 +78,7 @@ __global__ __launch_bounds__(kBlockSize, 2) void attend(const Problem p, const O
         const int first_key = tile * kTile;
         if (p.causal && first_key > mine + kMine - 1) return;  // none of this warp's queries sees any of them
         Sums<kSlabs, kTile> x;
-        products<T>(x, left, stage);
+        products<T, kTile>(x, left, stage);
         bool single = first_key + kTile > p.keys || (p.causal && first_key + kTile - 1 > mine);
         if constexpr (kGeneral) {
             single = single || p.rule.bias != nullptr || !p.all_see(b, tile, seen_documents.x, seen_documents.y);
@@ -159,7 +159,7 @@ __global__ __launch_bounds__(kBlockSize, 2) void attend(const Problem p, const O
                 }
             }
         }
-        add_weighted<T, kWidth, kSlabs>(out, x, stage + kTile * kWidth);
+        add_weighted<T, kWidth, kTile>(out, x, stage + kTile * kWidth);
     };
 
     for (int stage = 0; now < end; stage ^= 1) {

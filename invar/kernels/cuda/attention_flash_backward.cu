@@ -42,22 +42,30 @@ __global__ __launch_bounds__(kThreads) void row_numbers(const Problem p, const O
     rows[at] = numbers;
 }
 
-template <int kWidth>
-inline constexpr std::size_t kKeyBytes = std::size_t(6 * kTile) * kWidth * 2 + 2 * kTile * sizeof(RowNumbers);
+// Rows of 16 keys that a warp works on, and the queries that it looks at together: what fits in registers.
+template <int kWidth, bool kGeneral>
+inline constexpr int kKeySlabs = kWidth == 64 && !kGeneral ? 2 : 1;
+
+template <int kWidth, int kSlabs>
+inline constexpr std::size_t kKeyBytes = std::size_t(2 * kWarps * 16 * kSlabs + 4 * kTile) * kWidth * 2 +
+                                         2 * kTile * sizeof(RowNumbers);
 
 template <class T, int kWidth, bool kGeneral>
-__global__ __launch_bounds__(kBlockSize, kWidth == 64 && !kGeneral ? 3 : 2) void key_gradients(
-    const Problem p, const Operand<const T> q_in, const Operand<const T> k_in, const Operand<const T> v_in,
-    const Operand<const T> gy_in, const RowNumbers* const rows, const int padded, const Operand<T> gk_out,
-    const Operand<T> gv_out) {
-    constexpr int kStage = 2 * kTile * kWidth;
+__global__ __launch_bounds__(kBlockSize, 2) void key_gradients(const Problem p, const Operand<const T> q_in,
+                                                               const Operand<const T> k_in, const Operand<const T> v_in,
+                                                               const Operand<const T> gy_in,
+                                                               const RowNumbers* const rows, const int padded,
+                                                               const Operand<T> gk_out, const Operand<T> gv_out) {
+    constexpr int kSlabs = kKeySlabs<kWidth, kGeneral>, kMine = 16 * kSlabs, kRows = kWarps * kMine;
+    constexpr int kColumns = kTile / kSlabs, kStage = 2 * kTile * kWidth;
+    static_assert(!kGeneral || kSlabs == 1, "a rule is looked up for a tile of keys, and single keys for 64 queries");
     extern __shared__ __align__(128) std::uint16_t memory[];
-    std::uint16_t* const stages = memory + 2 * kTile * kWidth;
+    std::uint16_t* const stages = memory + 2 * kRows * kWidth;
     auto* const numbers = reinterpret_cast<RowNumbers*>(stages + 2 * kStage);  // [2][kTile]
     const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp, row = lane / 4, quarter = lane % 4;
-    const int head = int(blockIdx.x) / p.key_tiles, tile = int(blockIdx.x) - head * p.key_tiles;
+    const int blocks = (p.keys + kRows - 1) / kRows, head = int(blockIdx.x) / blocks;
     const int b = head / p.kv_heads, shared_head = head - b * p.kv_heads;
-    const int first = tile * kTile, mine = first + warp * 16;
+    const int first = (int(blockIdx.x) - head * blocks) * kRows, tile = first / kTile, mine = first + warp * kMine;
 
     // Steps: the tiles of queries of each head, one head after the other.
     const int tiles = (p.queries + kTile - 1) / kTile, end = p.group * tiles, skipped = p.causal ? tile : 0;
@@ -94,8 +102,8 @@ __global__ __launch_bounds__(kBlockSize, kWidth == 64 && !kGeneral ? 3 : 2) void
     };
 
     int now = next(0);
-    fetch_tile<kWidth, kTile>(memory, k_in.at(b, shared_head), k_in.row, first, p.keys, p.width);
-    fetch_tile<kWidth, kTile>(memory + kTile * kWidth, v_in.at(b, shared_head), v_in.row, first, p.keys, p.width);
+    fetch_tile<kWidth, kRows>(memory, k_in.at(b, shared_head), k_in.row, first, p.keys, p.width);
+    fetch_tile<kWidth, kRows>(memory + kRows * kWidth, v_in.at(b, shared_head), v_in.row, first, p.keys, p.width);
     if (now < end)
         fetch_queries(now, 0);
     else
@@ -111,15 +119,17 @@ __global__ __launch_bounds__(kBlockSize, kWidth == 64 && !kGeneral ? 3 : 2) void
     wait_for_fetches<0>();
     __syncthreads();
 
-    const LeftRows<kWidth, 1, false> k_left(memory, warp * 16), v_left(memory + kTile * kWidth, warp * 16);
-    Sums<1, kWidth> gk = {}, gv = {};
-    const auto use = [&](int step, const std::uint16_t* stage, const RowNumbers* of_queries) {
-        const int query_tile = step % tiles, first_query = query_tile * kTile;
-        Sums<1, kTile> x, g;  // keys down, queries across
-        products<T>(x, k_left, stage);
-        products<T>(g, v_left, stage + kTile * kWidth);
-        bool single = first_query + kTile > p.queries || (p.causal && mine + 15 > first_query);
-        std::uint32_t stays = 0;  // of a query and sixteen keys: two queries for each lane
+    const LeftRows<kWidth, kSlabs, false> k_left(memory, warp * kMine), v_left(memory + kRows * kWidth, warp * kMine);
+    Sums<kSlabs, kWidth> gk = {}, gv = {};
+    // The queries of a tile from `part` on.
+    const auto use = [&](int step, int part, const std::uint16_t* stage, const RowNumbers* of_queries) {
+        const int query_tile = step % tiles, first_query = query_tile * kTile + part;
+        if (p.causal && mine > first_query + kColumns - 1) return;
+        Sums<kSlabs, kColumns> x, g;  // keys down, queries across
+        products<T, kColumns>(x, k_left, stage, part);
+        products<T, kColumns>(g, v_left, stage + kTile * kWidth, part);
+        bool single = first_query + kColumns > p.queries || (p.causal && mine + kMine - 1 > first_query);
+        std::uint32_t stays = 0;  // of two queries and sixteen keys for each lane
         int h = 0;
         if constexpr (kGeneral) {
             const int2 range = documents_of(query_tile);
@@ -135,17 +145,17 @@ __global__ __launch_bounds__(kBlockSize, kWidth == 64 && !kGeneral ? 3 : 2) void
         }
         const auto weigh = [&](auto by_rule) {
 #pragma unroll
-            for (int n = 0; n < kTile / 8; ++n) {
+            for (int n = 0; n < kColumns / 8; ++n) {
                 const int column = n * 8 + quarter * 2;
-                const float4 two = *reinterpret_cast<const float4*>(of_queries + column);
+                const float4 two = *reinterpret_cast<const float4*>(of_queries + part + column);
                 const float base[2] = {two.x, two.z}, mean[2] = {two.y, two.w};
                 [[maybe_unused]] std::uint32_t kept = 0;
                 if constexpr (kGeneral)
                     if (p.drop.on) kept = __shfl_sync(kAll, stays, n * 4 + quarter) >> row;
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int half = i / 2, second = i % 2;
-                    float &weight = x[0][n][i], &gradient = g[0][n][i];
+                for (int i = 0; i < 4 * kSlabs; ++i) {
+                    const int half = i / 2, second = i % 2;  // halves of 16 keys, counted on over the slabs
+                    float &weight = x[i / 4][n][i % 4], &gradient = g[i / 4][n][i % 4];
                     float from = base[second];
                     bool sees = true, stay = true;
                     if constexpr (decltype(by_rule)::value) {
@@ -173,25 +183,27 @@ __global__ __launch_bounds__(kBlockSize, kWidth == 64 && !kGeneral ? 3 : 2) void
             weigh(std::true_type{});
         else
             weigh(std::false_type{});
-        add_weighted<T, kWidth, 1>(gv, x, stage + kTile * kWidth);
-        add_weighted<T, kWidth, 1>(gk, g, stage);
+        add_weighted<T, kWidth, kColumns>(gv, x, stage + kTile * kWidth, part);
+        add_weighted<T, kWidth, kColumns>(gk, g, stage, part);
     };
 
     for (int stage = 0; now < end; stage ^= 1) {
         const int then = next(now + 1);
         if (then < end) fetch_queries(then, stage ^ 1);
-        use(now, stages + stage * kStage, numbers + stage * kTile);
+#pragma unroll 1
+        for (int part = 0; part < kTile; part += kColumns)
+            use(now, part, stages + stage * kStage, numbers + stage * kTile);
         wait_for_fetches<0>();
         __syncthreads();
         now = then;
     }
     const float keep = kGeneral && p.drop.on ? p.drop.rule.keep : 1.0f;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < 2 * kSlabs; ++half) {
         const int k = mine + 8 * half + row;
         if (k >= p.keys) continue;
-        store_row<T, kWidth>(gk_out.at(b, shared_head) + k * gk_out.row, gk[0], half, 1.0f, p.width);
-        store_row<T, kWidth>(gv_out.at(b, shared_head) + k * gv_out.row, gv[0], half, keep, p.width);
+        store_row<T, kWidth>(gk_out.at(b, shared_head) + k * gk_out.row, gk[half / 2], half % 2, 1.0f, p.width);
+        store_row<T, kWidth>(gv_out.at(b, shared_head) + k * gv_out.row, gv[half / 2], half % 2, keep, p.width);
     }
 }
 
@@ -215,9 +227,10 @@ bool flash_attention_backward(const AttentionSpec& s, const AttentionTensors& t)
         row_numbers<T><<<unsigned(divide_up(count, kThreads / 16)), kThreads, 0, stream>>>(
             problem, Operand<const T>(t.y), Operand<const T>(t.gy), t.kept.as<float>(), s.batch * s.heads * s.queries,
             padded, count, rows);
+        constexpr int kSlabs = kKeySlabs<kWidth, decltype(general)::value>, kRows = kWarps * 16 * kSlabs;
         const auto kernel = key_gradients<T, kWidth, decltype(general)::value>;
-        const std::size_t shared = with_shared(kernel, kKeyBytes<kWidth>);
-        kernel<<<unsigned(s.batch * s.kv_heads * problem.key_tiles), kBlockSize, shared, stream>>>(
+        const std::size_t shared = with_shared(kernel, kKeyBytes<kWidth, kSlabs>);
+        kernel<<<unsigned(s.batch * s.kv_heads * divide_up(s.keys, kRows)), kBlockSize, shared, stream>>>(
             problem, Operand<const T>(t.q), Operand<const T>(t.k), Operand<const T>(t.v), Operand<const T>(t.gy), rows,
             padded, Operand<T>(t.gk), Operand<T>(t.gv));
     });

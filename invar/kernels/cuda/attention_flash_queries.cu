@@ -67,13 +67,14 @@ __global__ __launch_bounds__(kBlockSize,
     wait_for_fetches<0>();
     __syncthreads();
 
-    const LeftRows<kWidth, kSlabs, false> q_left(memory, warp * kMine), gy_left(memory + kRows * kWidth, warp * kMine);
+    const LeftRows<kWidth, kSlabs, kWidth == 128 && !kGeneral> q_left(memory, warp * kMine),
+        gy_left(memory + kRows * kWidth, warp * kMine);
     Sums<kSlabs, kWidth> out = {};
     const auto use = [&](int tile, const std::uint16_t* stage) {
         const int first_key = tile * kTile;
         if (p.causal && first_key > mine + kMine - 1) return;
         Sums<kSlabs, kTile> x, g;
-        products<T>(x, q_left, stage);
+        products<T, kTile>(x, q_left, stage);
         bool single = first_key + kTile > p.keys || (p.causal && first_key + kTile - 1 > mine);
         if constexpr (kGeneral)
             single = single || p.rule.bias != nullptr || !p.all_see(b, tile, seen_documents.x, seen_documents.y);
@@ -105,7 +106,7 @@ __global__ __launch_bounds__(kBlockSize,
                 weight = brief_exp2(fmaf(weight, p.scale2, -base[i / 32 * 2 + i % 4 / 2]));
             }
         }
-        products<T>(g, gy_left, stage + kTile * kWidth);
+        products<T, kTile>(g, gy_left, stage + kTile * kWidth);
         if constexpr (kGeneral) {
             if (p.drop.on) {
 #pragma unroll
@@ -127,7 +128,7 @@ __global__ __launch_bounds__(kBlockSize,
             for (int i = 0; i < kSlabs * kTile / 2; ++i)
                 if (x[i / 32][i / 4 % 8][i % 4] == 0.0f) g[i / 32][i / 4 % 8][i % 4] = 0.0f;
         }
-        add_weighted<T, kWidth, kSlabs>(out, g, stage);
+        add_weighted<T, kWidth, kTile>(out, g, stage);
     };
 
     for (int stage = 0; now < end; stage ^= 1) {
