@@ -22,11 +22,21 @@ std::int64_t rows_at_once(Device device, std::int64_t rows, std::int64_t row_byt
     return std::max<std::int64_t>(most / 128 * 128, 128);
 }
 
-// From one row of logits to the next: on a GPU the vocabulary is rounded up, so that every row begins where vector
-// loads and tensor cores want it.
-std::int64_t row_stride(Device device, std::int64_t classes) {
+// The vocabulary as products see it. Tensor cores take sizes that come in eights far faster than others: on a GPU
+// others are rounded up, by rows of zeros below a copy of the weight.
+std::int64_t padded_size(Device device, std::int64_t classes) {
     constexpr std::int64_t kUnit = 64;
-    return device == Device::cpu() ? classes : (classes + kUnit - 1) / kUnit * kUnit;
+    return device == Device::cpu() || classes % 8 == 0 ? classes : (classes + kUnit - 1) / kUnit * kUnit;
+}
+
+Tensor padded(const Tensor& weight, std::int64_t rows) {
+    const std::int64_t there = weight.size(0), width = weight.size(1);
+    if (rows == there) return weight;
+    const Tensor all = Tensor::empty({rows, width}, weight.dtype(), weight.device());
+    Kernels& kernels = kernels_for(all.device());
+    kernels.copy(weight.view(), all.window(0, weight.shape()).view());
+    kernels.fill(all.window(there * width, {rows - there, width}).view(), 0);
+    return all;
 }
 
 struct LinearCrossEntropy {
@@ -35,6 +45,7 @@ struct LinearCrossEntropy {
     static constexpr CastClass kCast = CastClass::low;
     ClassLossOptions options;
     Shape x_shape{};
+    std::int64_t class_count = 0;
 
     static Tensor rows_of(const Tensor& matrix, std::int64_t first, std::int64_t count) {
         return matrix.window(first * matrix.size(1), {1, count, matrix.size(1)});
@@ -48,34 +59,35 @@ struct LinearCrossEntropy {
     }
 
     Tensor forward(Context& ctx, const Tensors& in) {
-        x_shape = in[0].shape();
-        const Tensor weight = dense(in[1]), target = dense(in[2]);
-        const std::int64_t classes = weight.size(0), width = weight.size(1), rows = target.numel();
-        const Tensor x = dense(in[0]).window(0, {rows, width}), w = weight.window(0, {1, classes, width});
+        x_shape = in[0].shape(), class_count = in[1].size(0);
+        const Tensor target = dense(in[2]);
+        const std::int64_t classes = in[1].size(0), width = in[1].size(1), rows = target.numel();
+        const std::int64_t columns = padded_size(in[0].device(), classes);  // of the logits
+        const Tensor x = dense(in[0]).window(0, {rows, width});
+        const Tensor w = padded(dense(in[1]), columns).window(0, {1, columns, width});
         const Device device = x.device();
         Kernels& kernels = kernels_for(device);
         const Dtype wide = sum_dtype(x.dtype());
         const Tensor losses = Tensor::empty({rows}, wide, device), one = filled({}, wide, device, 1);
         Tensor gx, gw;
         if (ctx.needs(0)) gx = Tensor::empty({rows, width}, x.dtype(), device);
-        if (ctx.needs(1)) gw = Tensor::empty({1, classes, width}, wide, device);
+        if (ctx.needs(1)) gw = Tensor::empty({1, columns, width}, wide, device);
         if (gw && rows == 0) kernels.fill(gw.view(), 0);
-        const std::int64_t stride = row_stride(device, classes);
-        const std::int64_t most = rows_at_once(device, rows, stride * std::int64_t(size_of(x.dtype())));
-        const Tensor all_logits = Tensor::empty({std::min(most, rows), stride}, x.dtype(), device);
+        const std::int64_t most = rows_at_once(device, rows, columns * std::int64_t(size_of(x.dtype())));
+        const Tensor all_logits = Tensor::empty({std::min(most, rows), columns}, x.dtype(), device);
         const Tensor all_kept = Tensor::empty({2, std::min(most, rows)}, wide, device);
         for (std::int64_t first = 0; first < rows; first += most) {
             const std::int64_t count = std::min(most, rows - first);
-            const Tensor part = rows_of(x, first, count);
-            const Tensor logits = all_logits.as_strided(0, {1, count, classes}, {count * stride, stride, 1});
+            const Tensor part = rows_of(x, first, count), logits = rows_of(all_logits, 0, count);
+            const Tensor judged = logits.as_strided(0, {1, count, classes}, logits.strides());
             const Tensor kept = all_kept.window(0, {2, count}), labels = target.window(first, {count});
             const CrossEntropySpec spec{count, classes, options.ignore_index, options.label_smoothing};
             multiply(part, turned(w), logits);
             const Tensor part_of_losses = losses.window(first, {count});
-            if (!gx && !gw && stride == classes)
-                kernels.cross_entropy(spec, logits.view(), labels.view(), part_of_losses.view(), kept.view());
+            if (!gx && !gw && columns == classes)
+                kernels.cross_entropy(spec, judged.view(), labels.view(), part_of_losses.view(), kept.view());
             else
-                kernels.cross_entropy_in_place(spec, logits.view(), labels.view(), part_of_losses.view(), kept.view(),
+                kernels.cross_entropy_in_place(spec, judged.view(), labels.view(), part_of_losses.view(), kept.view(),
                                                one.view());
             if (gx) multiply(logits, w, rows_of(gx, first, count));
             if (gw) multiply(turned(logits), part, gw, first > 0);
@@ -105,7 +117,7 @@ struct LinearCrossEntropy {
         }
         Context::Slot slot{};
         if (gw) {
-            const Shape shape{gw.size(1), gw.size(2)};
+            const Shape shape{class_count, gw.size(2)};
             slot = ctx.slot(1, shape, gw.dtype(), gw.device());
             kernels.scaled(gw.window(0, shape).view(), factor.view(), slot.view(), slot.accumulate);
         }

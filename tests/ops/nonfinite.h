@@ -23,10 +23,11 @@ std::pair<std::int64_t, std::int64_t> nan_through_dropout(std::int64_t count, do
 // Cases whose gradient, or result, may be finite all the same.
 struct Exception {
     enum Kind {
-        gate,        // at NaN it has no derivative: the gradient is passed on, so it must not be 0
-        one_winner,  // ... and to the NaN alone
-        order,       // it takes another place, and all others keep their values; the table of values has where
-        power,       // of -Inf, where that of a large negative number is no number
+        gate,  // at NaN it has no derivative: the gradient is passed on, so it must not be 0
+        one_winner,
+        result_shows,  // ... and to the NaN alone
+        order,         // it takes another place, and all others keep their values; the table of values has where
+        power,         // of -Inf, where that of a large negative number is no number
     };
     const char* cases;  // how their names begin
     Kind kind;

@@ -325,7 +325,9 @@ Key key_for(const AttentionSpec& s, const AttentionTensors& t) {
 
 bool may_serve(const AttentionSpec& s, const AttentionTensors& t) {
     const bool narrow = t.q.dtype == Dtype::f16 || t.q.dtype == Dtype::bf16;
-    if (!narrow || !s.plain() || s.width % 8 != 0 || s.value_width % 8 != 0 || s.width > 128 || s.value_width > 128)
+    // Its engines take the largest score before they scale it.
+    if (!narrow || !s.plain() || !(s.scale > 0) || s.width % 8 != 0 || s.value_width % 8 != 0 || s.width > 128 ||
+        s.value_width > 128)
         return false;
     if (s.queries < 2 || s.keys < 2) return false;  // with a key there is one that every query sees
     for (const View* v : {&t.q, &t.k, &t.v, &t.y, &t.gy, &t.gq, &t.gk, &t.gv})
