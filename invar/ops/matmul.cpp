@@ -143,7 +143,7 @@ struct Linear {
     void recompute_in_backward(Context& ctx, const Tensor& gradient, const Tensor& y) {
         const Context::Slot gb = slot(ctx, 2, {gradient.size(-1)}, gradient);
         const Tensor g = matrix(gradient, gradient.size(-1));
-        pass_activation(ctx, g, g, gb, gb.accumulate, y);
+        pass_activation(ctx, g, g, gb, gb.accumulate, matrix(y, gradient.size(-1)));
         begun = true, begun_bias = gb.result();
     }
     Tensors backward(Context& ctx, const Tensor& gradient) {
