@@ -336,6 +336,12 @@ bool may_serve(const AttentionSpec& s, const AttentionTensors& t) {
     return cudnnGetVersion() >= 91501 || s.keys % 128 == 0;
 }
 
+// By the fastest of the engines that serve, where the choice may differ from run to run.
+void run(GraphPlan& plan, std::span<const Binding> bindings) {
+    if (!plan.timed() && may_time_candidates()) plan.choose_by_timing(bindings);
+    plan.run(bindings);
+}
+
 // Numbers that cuDNN reads from the host when it is called.
 struct Constants {
     float scale, unseen = -std::numeric_limits<float>::infinity(), one = 1.0f;
@@ -351,7 +357,7 @@ bool fused_attention(const AttentionSpec& s, const AttentionTensors& t) {
     std::vector<Binding> bindings{{kQ, t.q.data}, {kK, t.k.data},        {kV, t.v.data},
                                   {kY, t.y.data}, {kStats, t.kept.data}, {kScale, &c.scale}};
     if (s.causal) bindings.push_back({kUnseen, &c.unseen});
-    plans->forward->run(bindings);
+    run(*plans->forward, bindings);
     show_nonfinite_rows(s, t.y, t.kept);
     return true;
 }
@@ -370,7 +376,7 @@ bool fused_attention_backward(const AttentionSpec& s, const AttentionTensors& t)
                                   {kGradV, t.gv.data}, {kOne, &c.one},        {kRowSums, row_sums.data()}};
     if (s.causal) bindings.push_back({kUnseen, &c.unseen});
     if (!options().deterministic) bindings.push_back({kSumQ, sum_q.data()});
-    plans->backward->run(bindings);
+    run(*plans->backward, bindings);
     return true;
 }
 
