@@ -141,7 +141,7 @@ def main():
     first = runs["fp32", seeds[0]]
     shown = validations[seeds[0]]["reproduce"].replace(f" seed={seeds[0]} exp_name=seed{seeds[0]}", "")
     picture = page.parent / "results_gpt.svg"
-    lines = ["", f"{machine.get('Device', machine['Machine'])}, {machine['Date'].split(' ')[0]}, seeds {', '.join(map(str, seeds))}:", "",
+    lines = ["", f"{machine.get('Device') or machine.get('Machine', 'here')}, {machine['Date'].split(' ')[0]}, seeds {', '.join(map(str, seeds))}:", "",
              *results(report, runs),
              f"{report['verdict']}: {report['reason']}.", "",
              f"Guessing each token by how often it comes in training gives a loss of {unigram:.4f} on the same text, a perplexity of {math.exp(unigram):.0f}; "
