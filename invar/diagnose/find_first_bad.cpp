@@ -189,6 +189,9 @@ void Search::blame_precision() {
             modules = {{lost->module}, {f_.module}, {lost->module, f_.module}};
         }
     }
+    // Where what a module gives is read by the one that holds it, that one is needed as well.
+    for (std::size_t dot = f_.module.rfind('.'); dot != std::string::npos; dot = f_.module.rfind('.', dot - 1))
+        modules.push_back({f_.module.substr(0, dot)});
     for (const std::vector<std::string>& paths : modules)
         if (finite_with_module_in_fp32(paths)) return;
     for (const char* name : {"bf16-mixed", "32-true"}) {

@@ -1,7 +1,7 @@
 // The pointwise operations: each is one struct and its row in one list at the end. From the lists come the CPU and CUDA
 // kernels, the functions of ops::, and what `invar ops` and the documents say. Functors compute in T = float (double
 // for f64); kernels convert at load and store. Functions are called without std::, so that a device may bring a T of
-// its own with cheaper ones (kernels/cuda/brief.cuh).
+// its own with cheaper ones (kernels/cpu/simd/inline_float.h, kernels/cuda/brief.cuh).
 #pragma once
 
 #include <cmath>
@@ -24,6 +24,11 @@ using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, 
 template <class T>
 INVAR_HD T inverse(T x) {
     return T(1) / x;
+}
+// Of two values that are both made: without a branch, loops become vector code.
+template <class T>
+INVAR_HD T select(bool first, T a, T b) {
+    return first ? a : b;
 }
 
 // --- unary: forward(x), backward(gradient, saved) ---
@@ -144,9 +149,9 @@ struct Rsqrt {
 template <class T>
 INVAR_HD T power(T x, double exponent) {
     const T y = pow(x, T(exponent));
-    if constexpr (std::is_same_v<T, float>) {
-        const float lost = float(exponent - double(T(exponent)));
-        if (lost != 0.0f && y != 0.0f && y - y == 0.0f) return y + y * (lost * log(fabs(x)));
+    if constexpr (sizeof(T) == sizeof(float)) {
+        const T lost = T(exponent - double(float(exponent)));
+        if (lost != T(0) && y != T(0) && y - y == T(0)) return y + y * (lost * log(fabs(x)));
     }
     return y;
 }
@@ -184,8 +189,8 @@ struct Logistic {
     T of, rest;
     INVAR_HD explicit Logistic(T x) {
         const T small = exp(-fabs(x)), large = inverse(T(1) + small);
-        of = x < T(0) ? small * large : large;
-        rest = x < T(0) ? large : small * large;
+        of = select(x < T(0), small * large, large);
+        rest = select(x < T(0), large, small * large);
     }
 };
 
@@ -205,8 +210,8 @@ struct Relu {
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::output;
     // Written so that NaN passes through, and a gradient through NaN: a bad value must not be washed away.
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return x < T(0) ? T(0) : x; }
-    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return y <= T(0) ? T(0) : g; }
+    template <class T> static INVAR_HD T forward(T x, Scalars) { return select(x < T(0), T(0), x); }
+    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return select(y <= T(0), T(0), g); }
 };
 
 // The exact GELU, x times the normal distribution's cumulative function. By erfc, which keeps its digits far below zero.
@@ -235,7 +240,7 @@ struct GeluTanh {
         const Logistic<T> s(twice_inner(x));
         const T slope = T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x);
         const T bend = x * s.of * s.rest;  // 0 where the curve is straight, and where the slope may have overflowed
-        return g * (bend == T(0) ? s.of : s.of + bend * slope);
+        return g * select(bend == T(0), s.of, s.of + bend * slope);
     }
 };
 
@@ -257,7 +262,7 @@ struct Softplus {
     static constexpr CastClass kCast = CastClass::fp32;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) {
-        return (x > T(0) ? x : T(0)) + log1p(exp(-fabs(x)));
+        return select(x > T(0), x, T(0)) + log1p(exp(-fabs(x)));
     }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * logistic(x); }
 };
@@ -269,7 +274,7 @@ struct Abs {
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars) { return fabs(x); }
     // At 0 it is 0, at NaN NaN.
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return x > T(0) ? g : x < T(0) ? -g : g * x; }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return select(x > T(0), g, select(x < T(0), -g, g * x)); }
 };
 
 // Bounds x to [a, b], to b alone where the bounds cross, as in PyTorch; NaN passes through.
@@ -280,10 +285,10 @@ struct Clamp {
     static constexpr Saves kSaves = Saves::input;
     static constexpr bool kHasBounds = true;  // one that is NaN is refused
     template <class T> static INVAR_HD T forward(T x, Scalars s) {
-        const T raised = x < T(s.a) ? T(s.a) : x;
-        return raised > T(s.b) ? T(s.b) : raised;
+        const T raised = select(x < T(s.a), T(s.a), x);
+        return select(raised > T(s.b), T(s.b), raised);
     }
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars s) { return x < T(s.a) || x > T(s.b) ? T(0) : g; }
+    template <class T> static INVAR_HD T backward(T g, T x, Scalars s) { return select(x < T(s.a) || x > T(s.b), T(0), g); }
 };
 
 // --- binary: forward(a, b), and one gradient for each operand ---
@@ -356,10 +361,10 @@ struct Maximum {
     static constexpr const char* kDoc = "the larger of a and b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a > b || a != a ? a : b; }
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return select(a > b || a != a, a, b); }
     static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a < b ? T(0) : a == b ? T(0.5) * g : g; }
-    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b < a ? T(0) : a == b ? T(0.5) * g : g; }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return select(a < b, T(0), select(a == b, T(0.5) * g, g)); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return select(b < a, T(0), select(a == b, T(0.5) * g, g)); }
 };
 
 struct Minimum {
@@ -367,10 +372,10 @@ struct Minimum {
     static constexpr const char* kDoc = "the smaller of a and b";
     static constexpr CastClass kCast = CastClass::widest;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return a < b || a != a ? a : b; }
+    template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return select(a < b || a != a, a, b); }
     static INVAR_HD std::int64_t whole(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return a > b ? T(0) : a == b ? T(0.5) * g : g; }
-    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return b > a ? T(0) : a == b ? T(0.5) * g : g; }
+    template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) { return select(a > b, T(0), select(a == b, T(0.5) * g, g)); }
+    template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) { return select(b > a, T(0), select(a == b, T(0.5) * g, g)); }
 };
 
 // --- the elementwise parts of losses: a is the prediction, b the target ---
@@ -403,11 +408,11 @@ struct SmoothL1 {
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars s) {
         const T d = fabs(a - b), beta = T(s.a);
-        return d < beta ? T(0.5) * d * d / beta : d - T(0.5) * beta;
+        return select(d < beta, T(0.5) * d * d / beta, d - T(0.5) * beta);
     }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars s) {
         const T d = a - b, beta = T(s.a);
-        return d >= beta ? g : d <= -beta ? -g : g * d / beta;  // NaN where d is
+        return select(d >= beta, g, select(d <= -beta, -g, g * d / beta));  // NaN where d is
     }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars s) { return -backward_a(g, a, b, s); }
 };
@@ -419,12 +424,12 @@ struct BceWithLogits {
     static constexpr bool kSavesInputs = true;
     // x (1 - y) and not x - x y, whose terms cancel for a large x and a y near 1.
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
-        return (x > T(0) ? x * (T(1) - y) : -x * y) + log1p(exp(-fabs(x)));
+        return select(x > T(0), x * (T(1) - y), -x * y) + log1p(exp(-fabs(x)));
     }
     // Likewise: for a large x and a y of 1 the difference of both from 1.
     template <class T> static INVAR_HD T backward_a(T g, T x, T y, Scalars) {
         const Logistic<T> s(x);
-        return g * (x > T(0) ? (T(1) - y) - s.rest : s.of - y);
+        return g * select(x > T(0), (T(1) - y) - s.rest, s.of - y);
     }
     template <class T> static INVAR_HD T backward_b(T g, T x, T, Scalars) { return -g * x; }
 };
@@ -436,7 +441,7 @@ struct Bce {
     static constexpr const char* kDoc = "binary cross-entropy of probabilities";
     static constexpr CastClass kCast = CastClass::refuse;
     static constexpr bool kSavesInputs = true;
-    template <class T> static INVAR_HD T clipped(T logarithm) { return logarithm < T(-100) ? T(-100) : logarithm; }
+    template <class T> static INVAR_HD T clipped(T logarithm) { return select(logarithm < T(-100), T(-100), logarithm); }
     template <class T> static INVAR_HD T forward(T x, T y, Scalars) {
         return -(y * clipped(log(x)) + (T(1) - y) * clipped(log1p(-x)));
     }

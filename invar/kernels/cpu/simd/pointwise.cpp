@@ -2,6 +2,7 @@
 #include "invar/kernels/pointwise.h"
 
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
+#include "invar/kernels/cpu/simd/inline_float.h"
 #include "invar/kernels/cpu/simd/iteration.h"
 
 namespace invar::INVAR_ISA {
@@ -58,15 +59,20 @@ void with_compute_type(bool wide, F&& f) {
     wide ? f(double{}) : f(float{});
 }
 
+// What a functor computes in, for values of type C.
+template <class C>
+using Inlined = std::conditional_t<std::is_same_v<C, float>, InlineFloat, C>;
+
 }  // namespace
 
 void CpuKernels::unary(UnaryOp op, const View& x, const View& y, Scalars s) {
     with_compute_type(needs_double(x.dtype), [&](auto zero) {
         using C = decltype(zero);
+        using T = Inlined<C>;
         switch (op) {
 #define INVAR_CASE(Name, ...) \
     case UnaryOp::Name:       \
-        return run_unary<C>(x, y, [s](C v) { return pointwise::Name::template forward<C>(v, s); });
+        return run_unary<C>(x, y, [s](C v) { return C(pointwise::Name::forward(T(v), s)); });
             INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
         }
@@ -76,10 +82,11 @@ void CpuKernels::unary(UnaryOp op, const View& x, const View& y, Scalars s) {
 void CpuKernels::unary_backward(UnaryOp op, const View& gy, const View& saved, const View& gx, Scalars s) {
     with_compute_type(needs_double(gy.dtype), [&](auto zero) {
         using C = decltype(zero);
+        using T = Inlined<C>;
         switch (op) {
 #define INVAR_CASE(Name, ...) \
     case UnaryOp::Name:       \
-        return run_binary<C>(gy, saved, gx, [s](C g, C v) { return pointwise::Name::template backward<C>(g, v, s); });
+        return run_binary<C>(gy, saved, gx, [s](C g, C v) { return C(pointwise::Name::backward(T(g), T(v), s)); });
             INVAR_UNARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
         }
@@ -92,10 +99,11 @@ void CpuKernels::binary(BinaryOp op, const View& a, const View& b, const View& y
                                         [op](std::int64_t u, std::int64_t v) { return whole_result(op, u, v); });
     with_compute_type(needs_double(a.dtype) || needs_double(b.dtype), [&](auto zero) {
         using C = decltype(zero);
+        using T = Inlined<C>;
         switch (op) {
 #define INVAR_CASE(Name, ...) \
     case BinaryOp::Name:      \
-        return run_binary<C>(a, b, y, [s](C u, C v) { return pointwise::Name::template forward<C>(u, v, s); });
+        return run_binary<C>(a, b, y, [s](C u, C v) { return C(pointwise::Name::forward(T(u), T(v), s)); });
             INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
         }
@@ -106,15 +114,16 @@ void CpuKernels::binary_backward(BinaryOp op, const View& gy, const View& a, con
                                  const View& gb, Scalars s) {
     with_compute_type(needs_double(gy.dtype), [&](auto zero) {
         using C = decltype(zero);
+        using T = Inlined<C>;
         switch (op) {
 #define INVAR_CASE(Name, ...)                                                                                    \
     case BinaryOp::Name:                                                                                         \
         if (ga)                                                                                                  \
             run_gradient<C>(gy, a, b, ga,                                                                        \
-                            [s](C g, C u, C v) { return pointwise::Name::template backward_a<C>(g, u, v, s); }); \
+                            [s](C g, C u, C v) { return C(pointwise::Name::backward_a(T(g), T(u), T(v), s)); }); \
         if (gb)                                                                                                  \
             run_gradient<C>(gy, a, b, gb,                                                                        \
-                            [s](C g, C u, C v) { return pointwise::Name::template backward_b<C>(g, u, v, s); }); \
+                            [s](C g, C u, C v) { return C(pointwise::Name::backward_b(T(g), T(u), T(v), s)); }); \
         return;
             INVAR_BINARY_OPS(INVAR_CASE)
 #undef INVAR_CASE
@@ -148,7 +157,8 @@ void CpuKernels::swiglu(const View& x, const View& y) {
     using pointwise::Silu;
     with_compute_type(needs_double(y.dtype), [&](auto zero) {
         using C = decltype(zero);
-        run_binary<C>(half_of(x, 0), half_of(x, 1), y, [](C gate, C up) { return Silu::forward(gate, {}) * up; });
+        using T = Inlined<C>;
+        run_binary<C>(half_of(x, 0), half_of(x, 1), y, [](C gate, C up) { return C(Silu::forward(T(gate), {})) * up; });
     });
 }
 
@@ -157,9 +167,11 @@ void CpuKernels::swiglu_backward(const View& gy, const View& x, const View& gx, 
     if (again) swiglu(x, again);
     with_compute_type(needs_double(gy.dtype), [&](auto zero) {
         using C = decltype(zero);
+        using T = Inlined<C>;
         const View gate = half_of(x, 0), up = half_of(x, 1);
-        run_gradient<C>(gy, gate, up, half_of(gx, 0), [](C g, C a, C b) { return Silu::backward(g * b, a, {}); });
-        run_gradient<C>(gy, gate, up, half_of(gx, 1), [](C g, C a, C) { return g * Silu::forward(a, {}); });
+        run_gradient<C>(gy, gate, up, half_of(gx, 0),
+                        [](C g, C a, C b) { return C(Silu::backward(T(g * b), T(a), {})); });
+        run_gradient<C>(gy, gate, up, half_of(gx, 1), [](C g, C a, C) { return g * C(Silu::forward(T(a), {})); });
     });
 }
 
