@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -70,4 +70,4 @@ std::vector<std::string> names_by_paths(const std::vector<std::vector<std::strin
     return names;
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -14,7 +14,7 @@
 #include "invar/report/text.h"
 #include "invar/train/run_folder.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -121,10 +121,12 @@ void add_bench(CLI::App& app, int& exit_code) {
     a.add_to(*command);
     command->add_option("--precisions", a.precisions, "What to measure; ratios are to 32-true")
         ->option_text("NAME,...")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);  // what follows is for the configuration
     command->add_option("--recompute", a.recompute, "Levels of trainer.recompute to measure for each precision")
         ->option_text("LEVEL,...")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->allow_extra_args(false);
     command->add_option("--steps", a.steps, "Timed steps of each precision")->option_text("N");
     command->add_option("--warmup", a.warmup, "Steps of each before that, not timed")->option_text("N");
     command->add_flag("--json", a.json, "One JSON object a line and precision");
@@ -135,4 +137,4 @@ void add_bench(CLI::App& app, int& exit_code) {
     command->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -13,7 +13,7 @@
 #include "invar/tasks/registry.h"
 #include "invar/train/run_folder.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -113,4 +113,4 @@ void add_check(CLI::App& app, int& exit_code) {
     command->callback([arguments, &exit_code] { exit_code = check_command(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

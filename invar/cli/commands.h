@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace invar {
+namespace invar::cli {
 
 void add_train(CLI::App& app, int& exit_code);
 void add_validate(CLI::App& app, int& exit_code);
@@ -23,4 +23,4 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
 void add_completion(CLI::App& app, int& exit_code);
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -19,7 +19,7 @@
 #include "invar/train/run_config.h"
 #include "invar/train/run_folder.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -99,7 +99,12 @@ void ConfigArguments::flag_for(CLI::App& command, const std::string& flag, const
                                const std::string& help, const std::string& value_name) {
     command
         .add_option_function<std::string>(
-            flag, [this, key](const std::string& value) { flags.push_back(key + "=" + value); }, help)
+            flag,
+            [this, flag, key](const std::string& value) {
+                check<UsageError>(!value.empty(), "{} has no value; leave it out, or say which", flag);
+                flags.push_back(key + "=" + value);
+            },
+            help)
         ->type_name(value_name)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
@@ -192,4 +197,4 @@ std::string example(const std::vector<std::string>& lines) {
     return text;
 }
 
-}  // namespace invar
+}  // namespace invar::cli

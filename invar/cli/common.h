@@ -10,7 +10,7 @@
 #include "invar/config/config.h"
 #include "invar/io/checkpoint.h"
 
-namespace invar {
+namespace invar::cli {
 
 // What every command composes its configuration from: group files in $INVAR_CONFIG_DIR (several with ':'), ./configs,
 // then share/invar/configs beside the program, or where it is started in its build folder the source tree, those that
@@ -62,4 +62,4 @@ bool takes_config(const CLI::App& command);
 // "Example:\n  invar train ..." for the end of a help page, by the name of this program.
 std::string example(const std::vector<std::string>& lines);
 
-}  // namespace invar
+}  // namespace invar::cli

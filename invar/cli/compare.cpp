@@ -18,7 +18,7 @@
 #include "invar/validate/learned.h"
 #include "invar/validate/run_files.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -285,4 +285,4 @@ void add_compare(CLI::App& app, int& exit_code) {
     command->callback([arguments, &exit_code] { exit_code = compare_command(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -11,7 +11,7 @@
 
 #include "invar/tasks/metric.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -53,11 +53,18 @@ std::size_t columns_of(std::string_view text) {
     return columns;
 }
 
-bool is_numeric(std::string_view cell) {
+bool is_missing(std::string_view cell) {
     for (const std::string_view missing : {"", "-", "empty", "n/a"})
         if (cell == missing) return true;
-    return (cell[0] >= '0' && cell[0] <= '9') || ((cell[0] == '-' || cell[0] == '+' || cell[0] == '.') &&
-                                                  cell.size() > 1 && cell[1] >= '0' && cell[1] <= '9');
+    return false;
+}
+
+// "-3.5e-05", "12.3 ms", and bounds: "<0.01%", "> 99.99%".
+bool is_number(std::string_view cell) {
+    if (cell.find_first_of("<>~") == 0) cell.remove_prefix(cell.size() > 1 && cell[1] == ' ' ? 2 : 1);
+    if (cell.find_first_of("+-") == 0) cell.remove_prefix(1);
+    if (cell.starts_with('.')) cell.remove_prefix(1);
+    return !cell.empty() && cell[0] >= '0' && cell[0] <= '9';
 }
 
 }  // namespace
@@ -163,13 +170,21 @@ std::string Table::fitted(std::string_view indent, const std::vector<std::string
     return table.text(indent);
 }
 
+std::vector<bool> Table::flush_right(std::size_t columns) const {
+    std::vector<bool> right(columns, false);
+    if (header_.empty()) return right;  // a list of names and values
+    for (std::size_t i = 1; i < columns; ++i) {
+        std::ptrdiff_t more_numbers = 0;
+        for (const auto& row : rows_)
+            if (i < row.size() && !is_missing(row[i])) more_numbers += is_number(row[i]) ? 1 : -1;
+        right[i] = more_numbers >= 0;
+    }
+    return right;
+}
+
 std::string Table::text(std::string_view indent) const {
     const std::vector<std::size_t> width = widths();
-    // Without a header it is a list of names and values: flush left.
-    std::vector<bool> right(width.size(), !header_.empty());
-    if (!right.empty()) right[0] = false;
-    for (const auto& row : rows_)
-        for (std::size_t i = 0; i < row.size(); ++i) right[i] = right[i] && is_numeric(row[i]);
+    const std::vector<bool> right = flush_right(width.size());
     std::string text;
     const auto print = [&](const std::vector<std::string>& row, Colour colour) {
         std::string line;
@@ -226,4 +241,4 @@ std::string bar(double share, int columns) {
     return paint(Colour::green, full) + paint(Colour::dim, rest);
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -10,7 +10,7 @@
 #include "invar/cli/output.h"
 #include "invar/train/speed.h"
 
-namespace invar {
+namespace invar::cli {
 
 // Whether standard output is a terminal that can redraw a line.
 bool on_terminal();
@@ -29,8 +29,8 @@ std::string loss_text(double loss);                            // six decimals, 
 std::string human_rate(double per_second);                     // "987", "12.3k"
 std::string rate_text(const Rate& rate);                       // "12.3k tokens/s, MFU 41%"
 
-// Columns padded to their widest cell. The first one and columns of words are flush left, columns of numbers flush
-// right, also where some are missing. A newline in a cell is escaped.
+// Columns padded to their widest cell. The first one and columns of words are flush left; columns of numbers are flush
+// right, also where some are missing and a word stands in for a few. A newline in a cell is escaped.
 class Table {
   public:
     explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}
@@ -42,6 +42,7 @@ class Table {
 
   private:
     std::vector<std::size_t> widths() const;
+    std::vector<bool> flush_right(std::size_t columns) const;
 
     std::vector<std::string> header_;
     std::vector<std::vector<std::string>> rows_;
@@ -72,4 +73,4 @@ class LiveLine {
 // A bar of so many columns, `share` of it filled.
 std::string bar(double share, int columns);
 
-}  // namespace invar
+}  // namespace invar::cli

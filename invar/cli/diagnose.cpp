@@ -21,7 +21,7 @@
 #include "invar/train/run_folder.h"
 #include "invar/train/summary.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -70,6 +70,7 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     for (const PassageRow& r : passage_rows(d))
         table.row({r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room});
     print(table.fitted("  ", {"smallest", "subnormal", "largest"}));
+    if (const std::string note = rows_note(d); !note.empty()) say("  " + paint(Colour::dim, note));
     say("");
     say(scale_sentence(d));
     if (d.scale_drops > 0)
@@ -221,12 +222,14 @@ void add_diagnose(CLI::App& app, int& exit_code) {
         ->option_text("FORMAT");
     command->add_option("--html", a.html, "Where the heat maps go")->option_text("FILE");
     command->add_flag("--json", a.json, "Print one JSON object");
-    command->footer(example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                             "invar diagnose runs/fashion_mnist"}) +
-                    "\n\nA run that broke keeps the step that did it: `invar diagnose RUN` replays that. Exits with 1 "
-                    "where NaN or Inf is found, with 2 where it cannot look." +
-                    read_more("DIAGNOSE.md", "tells how to read the table"));
+    command->footer(
+        example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
+                 "invar diagnose runs/fashion_mnist"}) +
+        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Exits "
+                    "with 1 where NaN or Inf is found, with 2 where it cannot look.",
+                    program_name()) +
+        read_more("DIAGNOSE.md", "tells how to read the table"));
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -14,7 +14,7 @@
 #include "invar/train/step.h"
 #include "invar/train/weights.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -125,4 +125,4 @@ void add_eval(CLI::App& app, int&) {
     command->callback([arguments] { eval(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -8,9 +8,12 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/signals.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/hub/config_json.h"
+#include "invar/io/file.h"
+#include "invar/io/watch.h"
 #include "invar/models/language_model.h"
 #include "invar/report/text.h"
 #include "invar/tasks/registry.h"
@@ -18,7 +21,7 @@
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -29,7 +32,16 @@ struct ExportArguments : ConfigArguments {
     bool force = false;
 };
 
-void export_run(ExportArguments& arguments) {
+// Why the folder holds no tokenizer, for those who would look for one there.
+std::string why_no_tokenizer(const std::optional<std::string>& name) {
+    if (name == "bytes")
+        return "no tokenizer was written: a token is a byte, and 256 ends a text, which no tokenizer.json says";
+    if (name && name->empty())
+        return "no tokenizer was written: the run does not say what made its tokens; data.tokenizer=FILE names it";
+    return "no tokenizer was written: the data of the run have none";
+}
+
+void export_run(ExportArguments& arguments, int& exit_code) {
     const auto words = arguments.take_two(
         false, fmt::format("say which run, and the folder to write, as in: {} export runs/gpt my-gpt", program_name()));
     const fs::path run = words.first, folder = words.second;
@@ -41,7 +53,8 @@ void export_run(ExportArguments& arguments) {
     Config config = arguments.load_run(run);
     check_exportable(config.model);
     config.init_from.clear();
-    options.tokenizer = tokenizer_name(config).value_or("");
+    const std::optional<std::string> tokenizer = tokenizer_name(config);
+    options.tokenizer = tokenizer.value_or("");
     const LatestCheckpoint found = find_checkpoint_and_warn(run, arguments.checkpoint);
 
     set_threads(int(config.trainer.threads));
@@ -52,17 +65,25 @@ void export_run(ExportArguments& arguments) {
     } catch (const Error& error) {
         fail("{}: {}", found.path.string(), error.what());
     }
+    // Until here a signal ends us at once. From now on there is something to take away first, which unwinding does.
+    const StopOnSignal signals;
+    const IoWatch watch([&](FileAct, const fs::path& file) {
+        if (!is_temporary(file) || !StopOnSignal::requested()) return;
+        exit_code = StopOnSignal::exit_code();
+        fail("interrupted by {}; nothing was written", StopOnSignal::name());
+    });
     const std::int64_t length = dynamic_cast<const LanguageModel&>(*model).context();
     const ExportedFolder written = export_model(folder, config.model, length, weights, options);
     const bool with_tokenizer = fs::exists(folder / "tokenizer.json");
     say(fmt::format("{}: {} of step {}, {} tensors in {} {}, {} in {}{}", folder.string(), config.model.name(),
                     found.step, written.tensors, written.files, written.files == 1 ? "file" : "files",
                     human_bytes(double(written.bytes)), arguments.dtype, with_tokenizer ? ", with its tokenizer" : ""));
+    if (!with_tokenizer) say(why_no_tokenizer(tokenizer));
 }
 
 }  // namespace
 
-void add_export(CLI::App& app, int&) {
+void add_export(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("export", "Write the model of a run as a folder of Hugging Face's");
     auto a = std::make_shared<ExportArguments>();
     a->add_to(*command, "RUN FOLDER [key=value ...]");
@@ -76,7 +97,7 @@ void add_export(CLI::App& app, int&) {
     command->footer(
         example({"invar export runs/gpt my-gpt", "invar export runs/gpt my-gpt --checkpoint best --dtype bf16"}) +
         read_more("HUGGING_FACE.md", "tells what can be exported and read"));
-    command->callback([a] { export_run(*a); });
+    command->callback([a, &exit_code] { export_run(*a, exit_code); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -9,7 +9,7 @@
 #include "invar/core/format_info.h"
 #include "invar/io/jsonl.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -70,4 +70,4 @@ void add_formats(CLI::App& app, int&) {
     command->callback([json] { *json ? print_json() : print_table(); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -6,12 +6,15 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/signals.h"
 #include "invar/core/error.h"
+#include "invar/io/file.h"
 #include "invar/io/safetensors.h"
+#include "invar/io/watch.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/setup.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -19,7 +22,7 @@ struct InitArguments : ConfigArguments {
     bool force = false;
 };
 
-void init(InitArguments& arguments) {
+void init(InitArguments& arguments, int& exit_code) {
     // The file is the last word that is no override; a configuration may stand before it.
     const auto last = std::find_if_not(arguments.words.rbegin(), arguments.words.rend(), is_override);
     check<UsageError>(last != arguments.words.rend(),
@@ -37,6 +40,13 @@ void init(InitArguments& arguments) {
     const Config config = arguments.load();
     const std::unique_ptr<Module> model = make_initial_model(*make_task(config), config);
     const StateDict weights = model->state_dict();
+    // Until here a signal ends us at once. From now on there is something to take away first, which unwinding does.
+    const StopOnSignal signals;
+    const IoWatch watch([&](FileAct, const std::filesystem::path& written) {
+        if (!is_temporary(written) || !StopOnSignal::requested()) return;
+        exit_code = StopOnSignal::exit_code();
+        fail("interrupted by {}; nothing was written", StopOnSignal::name());
+    });
     save_safetensors(file, weights, {{"format", "pt"}});
     say(fmt::format("{}: {} tensors, {} parameters of {} by seed {}", file.string(), weights.size(),
                     human_count(model->parameter_count()), config.model.name(), config.seed));
@@ -44,14 +54,14 @@ void init(InitArguments& arguments) {
 
 }  // namespace
 
-void add_init(CLI::App& app, int&) {
+void add_init(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("init", "Write a run's initial weights to a safetensors file");
     auto arguments = std::make_shared<InitArguments>();
     arguments->add_to(*command, "[CONFIG] FILE.safetensors [key=value ...]");
     command->add_flag("--force", arguments->force, "Replace a file that is there");
     command->footer(example(
         {"invar init mnist_mlp weights.safetensors seed=7", "invar train mnist_mlp init_from=weights.safetensors"}));
-    command->callback([arguments] { init(*arguments); });
+    command->callback([arguments, &exit_code] { init(*arguments, exit_code); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

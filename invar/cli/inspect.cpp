@@ -16,7 +16,7 @@
 #include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/report/text.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -89,7 +89,7 @@ void print_format(const Inspection& inspection, std::size_t format, int top) {
                                    power(fate.scale), fate.scale == 0 ? "-" : share(fate.lost_after)});
         table.row(row);
     };
-    const std::size_t shown = top <= 0 ? rows.size() : std::min(rows.size(), std::size_t(top));
+    const std::size_t shown = top == 0 ? rows.size() : std::min(rows.size(), std::size_t(top));
     for (std::size_t i = 0; i < shown; ++i) add(*rows[i].tensor, rows[i].fate, false);
     add(inspection.total, fate_of(inspection.total.tally, format, dtype), true);
     say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
@@ -198,6 +198,7 @@ void print_json(const Inspection& inspection) {
 
 void inspect_command(const InspectArguments& a) {
     check<UsageError>(a.threads >= 0, "--threads {}: must be at least 0", a.threads);
+    check<UsageError>(a.top >= 0, "--top {}: must be at least 0, which shows all", a.top);
     const std::vector<Dtype> formats = parse_formats(a.formats);
     const Inspection inspection = inspect({a.files.begin(), a.files.end()}, formats, a.threads);
     a.json ? print_json(inspection) : print_tables(inspection, a.top);
@@ -227,4 +228,4 @@ void add_inspect(CLI::App& app, int&) {
     command->callback([arguments] { inspect_command(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -12,7 +12,7 @@
 #include "invar/io/jsonl.h"
 #include "invar/ops/apply.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -98,4 +98,4 @@ void add_ops(CLI::App& app, int&) {
     command->callback([arguments] { list_ops(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

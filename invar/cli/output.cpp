@@ -12,7 +12,7 @@
 #include "invar/core/printable.h"
 #include "invar/core/shell.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -96,4 +96,4 @@ const std::string& colour_mark() {
     return mark;
 }
 
-}  // namespace invar
+}  // namespace invar::cli

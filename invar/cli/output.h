@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace invar {
+namespace invar::cli {
 
 // Call this before anything is opened: a file that took the place of a closed standard descriptor would be written
 // over by messages.
@@ -29,4 +29,4 @@ std::string output_error_text();
 // process, so that no file can hold it.
 const std::string& colour_mark();
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -24,7 +24,7 @@
 #include "invar/core/version.h"
 #include "invar/kernels/threads.h"
 
-namespace invar {
+namespace invar::cli {
 namespace {
 
 // Positional arguments are shown as the command describes them, not as the parser's one list of words.
@@ -209,7 +209,10 @@ int start(int argc, char** argv) {
 
 }  // namespace
 
-int program(int argc, char** argv) {
+}  // namespace invar::cli
+
+int invar::program(int argc, char** argv) {
+    using namespace cli;
     spin_briefly(argv);
     occupy_standard_descriptors();
     let_writes_fail();
@@ -217,5 +220,3 @@ int program(int argc, char** argv) {
     if (argc > 0 && argv[0][0] != '\0') set_program_name(std::filesystem::path(argv[0]).filename().string());
     return start(argc, argv);
 }
-
-}  // namespace invar

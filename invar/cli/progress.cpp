@@ -7,7 +7,7 @@
 
 #include "invar/cli/signals.h"
 
-namespace invar {
+namespace invar::cli {
 
 void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress& progress) {
     scaled_ = setup.scaler->enabled();
@@ -16,6 +16,7 @@ void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress&
     steps_per_epoch_ = setup.steps_per_epoch;
     first_epoch_at_ = setup.first_epoch_at;
     last_.reset();
+    logged_rate_ = {};
     ticks_ = 0;
     step_seconds_ = 0.0;
     before_ = Clock::now();
@@ -49,13 +50,16 @@ void ProgressLine::draw(std::int64_t step, std::int64_t total) {
     parts.push_back(std::move(head));
     parts.push_back("ETA " + (ticks_ > 0 ? clock_time(step_seconds_ * double(total - step)) : std::string("-:--")));
     if (last_) parts.push_back(fmt::format("loss {}", loss_text(last_->loss)));
-    if (ticks_ > 1)
-        parts.push_back(rate_text(
-            {unit_.name, unit_.per_sample * double(samples_per_step_) / step_seconds_, last_ ? last_->rate.mfu : 0.0}));
+    if (ticks_ > 1) {
+        Rate now{unit_.name, unit_.per_sample * double(samples_per_step_) / step_seconds_, 0.0};
+        if (logged_rate_.per_second > 0) now.mfu = logged_rate_.mfu * now.per_second / logged_rate_.per_second;
+        parts.push_back(rate_text(now));
+    }
     if (last_) {
-        if (scaled_) parts.push_back(fmt::format("scale {:g}", last_->scale));
-        parts.push_back(fmt::format("grad norm {:.3g}", last_->grad_norm));
-        if (last_->skipped > 0) parts.push_back(paint(Colour::yellow, fmt::format("skipped {}", last_->skipped)));
+        if (scaled_) parts.push_back(fmt::format("scale {:g}", last_->scale.scale));
+        parts.push_back(fmt::format("grad norm {:.3g}", last_->step.grad_norm));
+        if (last_->step.skipped > 0)
+            parts.push_back(paint(Colour::yellow, fmt::format("skipped {}", last_->step.skipped)));
     }
     line_.show(parts);
 }
@@ -70,7 +74,7 @@ void ProgressLine::lasting(std::string_view line) {
 }
 
 void ProgressLine::step_logged(const StepMetrics& m) {
-    last_ = m;
+    logged_rate_ = m.rate;
     if (on_terminal()) return;
     std::string line = fmt::format("step {}/{}  epoch {}  loss {}  lr {:.4g}  grad norm {:.4g}", m.step, m.total_steps,
                                    m.epoch + 1, loss_text(m.loss), m.lr, m.grad_norm);
@@ -97,4 +101,4 @@ void ProgressLine::alerted(const Alert& alert) {
     lasting(paint(Colour::yellow, "alert") + ": " + alert.message);
 }
 
-}  // namespace invar
+}  // namespace invar::cli

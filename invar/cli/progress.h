@@ -9,7 +9,7 @@
 #include "invar/cli/console.h"
 #include "invar/train/trainer.h"
 
-namespace invar {
+namespace invar::cli {
 
 class ProgressLine : public Observer {
   public:
@@ -18,6 +18,7 @@ class ProgressLine : public Observer {
 
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override;
     void step_launched(const Progress& progress, std::int64_t total_steps) override;
+    void step_reported(const ReportedStep& step) override { last_ = step.report; }
     void step_logged(const StepMetrics& metrics) override;
     void validated(const ValidationMetrics& metrics) override;
     void noted(const std::string& note) override;
@@ -37,7 +38,8 @@ class ProgressLine : public Observer {
     SpeedUnit unit_;
     std::int64_t samples_per_step_ = 0;
     std::int64_t steps_per_epoch_ = 0, first_epoch_at_ = 0;
-    std::optional<StepMetrics> last_;
+    std::optional<StepReport> last_;
+    Rate logged_rate_;  // with the share of the machine's arithmetic, which is only known of logged steps
     bool told_stop_ = false, told_lost_ = false;
     // Speed is of the recent steps, so that the first, slow one does not count for long.
     Clock::time_point before_;
@@ -45,4 +47,4 @@ class ProgressLine : public Observer {
     std::int64_t ticks_ = 0;
 };
 
-}  // namespace invar
+}  // namespace invar::cli

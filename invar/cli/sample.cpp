@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/core/shell.h"
 #include "invar/hub/folder.h"
 #include "invar/kernels/devices.h"
@@ -25,7 +28,7 @@
 #include "invar/train/setup.h"
 #include "invar/train/snapshot.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace fs = std::filesystem;
 
@@ -51,11 +54,11 @@ std::string told_in_full(LanguageModel& model, const std::vector<std::int64_t>& 
 }
 
 // That of the run's data; a byte a token where they do not say.
-Tokenizer tokenizer_of(const Config& config) {
+text::Tokenizer tokenizer_of(const Config& config) {
     const std::optional<std::string> name = tokenizer_name(config);
-    if (!name) return bytes_tokenizer();
+    if (!name) return text::bytes_tokenizer();
     check<UsageError>(!name->empty(), "the run does not say what made its tokens; say data.tokenizer=FILE");
-    return tokenizer_by_name(*name);
+    return text::tokenizer_by_name(*name);
 }
 
 void sample_text(SampleArguments& arguments) {
@@ -92,16 +95,16 @@ void sample_text(SampleArguments& arguments) {
     if (found) model->load_state_dict(model_weights(load_checkpoint(found.path)));
     model->to(device);
 
-    const Tokenizer tokenizer = tokenizer_of(config);
+    const text::Tokenizer tokenizer = tokenizer_of(config);
     std::vector<std::int64_t> prompt;
-    for (const TokenId id : tokenizer.encode(beginning)) prompt.push_back(std::int64_t(id));
+    for (const text::TokenId id : tokenizer.encode(beginning)) prompt.push_back(std::int64_t(id));
     if (prompt.empty() && tokenizer.end_of_text()) prompt.push_back(std::int64_t(*tokenizer.end_of_text()));
     SampleOptions options = arguments.options;
     options.cache = !arguments.no_cache;
     if (tokenizer.end_of_text()) options.stop = std::int64_t(*tokenizer.end_of_text());
 
     const Autocast cast(precision);
-    std::vector<TokenId> all;
+    std::vector<text::TokenId> all;
     bool begun = arguments.json;
     const auto begin = [&] {  // not before it is known that there is something to say
         if (!std::exchange(begun, true)) print(beginning);
@@ -110,11 +113,11 @@ void sample_text(SampleArguments& arguments) {
     const auto told = [&](std::int64_t token) {
         begin();
         if (token == options.stop) return;
-        all.push_back(TokenId(token));
+        all.push_back(text::TokenId(token));
         if (arguments.json) return;
         // A token may be half a character, which waits for its other half. No character is longer than four bytes.
         const std::string text = tokenizer.decode(all), fresh = text.substr(std::min(shown, text.size()));
-        const std::size_t whole = valid_utf8_prefix(fresh);
+        const std::size_t whole = text::valid_utf8_prefix(fresh);
         const std::size_t ready = fresh.size() - whole < 4 ? whole : fresh.size();
         print(fresh.substr(0, ready));
         shown += ready;
@@ -134,6 +137,22 @@ void sample_text(SampleArguments& arguments) {
     print(text.substr(std::min(shown, text.size())) + "\n");
 }
 
+// An option that takes a whole number, and says from where to where. It is read from its text, since the parser would
+// make a large number of a negative one where there is no sign to keep.
+template <class T>
+void add_whole(CLI::App& command, const std::string& flag, T& out, T least, T most, const std::string& help,
+               const std::string& value_name) {
+    const auto set = [=, &out](const std::string& text) {
+        T value{};
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        check<UsageError>(error == std::errc() && end == text.data() + text.size() && value >= least && value <= most,
+                          "{} {}: it takes a whole number from {} to {}", flag, printable(text).substr(0, 80), least,
+                          most);
+        out = value;
+    };
+    command.add_option_function<std::string>(flag, set, help)->type_name(value_name);
+}
+
 }  // namespace
 
 void add_sample(CLI::App& app, int&) {
@@ -141,17 +160,18 @@ void add_sample(CLI::App& app, int&) {
         app.add_subcommand("sample", "Write text with a language model of a run, or of a Hugging Face folder");
     auto a = std::make_shared<SampleArguments>();
     a->add_to(*command, "RUN|FOLDER PROMPT [key=value ...]");
-    command->add_option("--tokens", a->options.tokens, "How many at most")
-        ->check(CLI::Range(1, 1 << 24))
-        ->type_name("N");
+    constexpr std::int64_t kMost = std::int64_t(1) << 24;
+    add_whole<std::int64_t>(*command, "--tokens", a->options.tokens, 1, kMost, "How many at most", "N");
     command
         ->add_option("--temperature", a->options.temperature,
                      "0 takes the likeliest each time, 1 draws as the model says")
         ->type_name("T");
-    command->add_option("--top-k", a->options.top_k, "Draw among so many likeliest; 0 for all")->type_name("K");
+    add_whole<std::int64_t>(*command, "--top-k", a->options.top_k, 0, kMost, "Draw among so many likeliest; 0 for all",
+                            "K");
     command->add_option("--top-p", a->options.top_p, "Draw among the likeliest that have this share together")
         ->type_name("P");
-    command->add_option("--seed", a->options.seed, "Of the draws")->type_name("N");
+    add_whole<std::uint64_t>(*command, "--seed", a->options.seed, 0, std::numeric_limits<std::uint64_t>::max(),
+                             "Of the draws", "N");
     command->add_option("--checkpoint", a->checkpoint, "last, best or the file of a checkpoint")->type_name("WHICH");
     command->add_flag("--no-cache", a->no_cache, "Read the whole text anew for each token; the result is the same");
     command->add_flag("--json", a->json, "Print one JSON object");
@@ -163,4 +183,4 @@ void add_sample(CLI::App& app, int&) {
     command->callback([a] { sample_text(*a); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -11,7 +11,7 @@
 #include "invar/io/temporary_folder.h"
 #include "invar/train/trainer.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -128,4 +128,4 @@ int StopOnSignal::exit_code() {
     return 128 + first_signal;
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -2,7 +2,7 @@
 // to save and stop; what was ignored when we were started, as nohup has it, stays ignored.
 #pragma once
 
-namespace invar {
+namespace invar::cli {
 
 // Call this once at the start: a reader that leaves and a limit on file sizes (`ulimit -f`) become errors of the write
 // that met them, with a message, where by default they kill.
@@ -26,4 +26,4 @@ class StopOnSignal {
     static int exit_code();     // 128 + its number, as shells have it: 130 after Ctrl-C
 };
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -7,7 +7,7 @@
 #include "invar/kernels/kernels.h"
 #include "invar/train/announcement.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::string run_lines(Setup& setup, const Config& config) {
                               setup.steps_per_epoch);
 }
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -6,7 +6,7 @@
 
 #include "invar/train/setup.h"
 
-namespace invar {
+namespace invar::cli {
 
 // "[AMP] Using FP16 mixed precision (level O1)" and what follows from it; several lines, without a newline at the end.
 std::string amp_lines(const Setup& setup);
@@ -15,4 +15,4 @@ std::string amp_lines(const Setup& setup);
 void say_why_on_cpu(const Config& config);
 std::string run_lines(Setup& setup, const Config& config);
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -1,6 +1,7 @@
 // `invar tokenize`: text files to one file of tokens, with a tokenizer that is given or learned from them.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 #include <memory>
 
@@ -15,7 +16,7 @@
 #include "invar/text/tokenize_files.h"
 #include "invar/text/train_bpe.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -25,7 +26,8 @@ using Clock = std::chrono::steady_clock;
 struct TokenizeArguments {
     std::vector<std::string> texts;
     std::string output, tokenizer, save, format, eot = "between";
-    std::size_t train = 0;
+    std::string train_text;  // as it was written: the parser would make a large number of a negative one
+    std::size_t train = 0;   // 0: a tokenizer is given
     int threads = 0;
     bool json = false, force = false;
 };
@@ -70,26 +72,26 @@ std::uint64_t total_bytes(const std::vector<fs::path>& files) {
     return bytes;
 }
 
-LearnedBpe learn(const TokenizeArguments& a, const std::vector<fs::path>& files, FilePartsOptions options,
-                 std::uint64_t bytes) {
+text::LearnedBpe learn(const TokenizeArguments& a, const std::vector<fs::path>& files, text::FilePartsOptions options,
+                       std::uint64_t bytes) {
     for (const fs::path& file : files) {
         std::error_code ignored;
         check<UsageError>(fs::is_regular_file(file, ignored),
                           "{}: --train reads the texts twice, which only an ordinary file allows", file.string());
     }
-    WordCounts counts;
+    text::WordCounts counts;
     {
         WorkLine line("counting words", bytes, a.json);
         options.progress = [&](std::uint64_t done) { return line.show(done); };
-        if (!count_words(files, options, counts)) throw Interrupted();
+        if (!text::count_words(files, options, counts)) throw Interrupted();
     }
-    WorkLine line("learning tokens", a.train - kSmallestVocabulary, a.json);
-    LearnedBpe learned = train_bpe(counts, a.train, [&](std::size_t done) { return line.show(done); });
+    WorkLine line("learning tokens", a.train - text::kSmallestVocabulary, a.json);
+    text::LearnedBpe learned = text::train_bpe(counts, a.train, [&](std::size_t done) { return line.show(done); });
     if (StopOnSignal::requested()) throw Interrupted();
     return learned;
 }
 
-Separator separator_of(const TokenizeArguments& a, const Tokenizer& tokenizer) {
+text::Separator separator_of(const TokenizeArguments& a, const text::Tokenizer& tokenizer) {
     check<UsageError>(a.eot == "between" || a.eot == "after" || a.eot == "none",
                       "--eot {}: it is one of between, after, none", printable(a.eot).substr(0, 80));
     if (a.eot == "none") return {};
@@ -102,53 +104,87 @@ fs::path save_path(const TokenizeArguments& a) {
     return a.save.empty() ? fs::path(a.output).parent_path() / "tokenizer.json" : fs::path(a.save);
 }
 
-void check_arguments(const TokenizeArguments& a) {
+std::size_t parse_train(const std::string& text) {
+    if (text.empty()) return 0;
+    std::size_t tokens = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+    check<UsageError>(
+        error == std::errc() && end == text.data() + text.size() && tokens >= text::kSmallestVocabulary,
+        "--train {}: it takes a whole number of tokens, at least {}, since the bytes and {} alone make {}",
+        printable(text).substr(0, 80), text::kSmallestVocabulary, text::kEndOfText, text::kSmallestVocabulary);
+    return tokens;
+}
+
+// Also where neither is there yet.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+    std::error_code error;
+    if (fs::equivalent(a, b, error)) return true;
+    const fs::path first = fs::weakly_canonical(fs::absolute(a, error), error);
+    return !first.empty() && first == fs::weakly_canonical(fs::absolute(b, error), error);
+}
+
+// --force replaces what an earlier run has written, never what this one reads.
+void check_outputs(const TokenizeArguments& a) {
+    check<UsageError>(a.train == 0 || !is_same_file(a.output, save_path(a)),
+                      "{}: the tokens and the tokenizer cannot both go there; name another file with -o or --save",
+                      a.output);
+    std::vector<fs::path> read(a.texts.begin(), a.texts.end()), written = {a.output};
+    if (!a.tokenizer.empty() && a.tokenizer != "bytes")
+        read.insert(read.end(), {a.tokenizer, fs::path(a.tokenizer) / "tokenizer.json"});
+    if (a.train > 0) written.push_back(save_path(a));
+    std::error_code ignored;
+    for (const fs::path& file : written) {
+        for (const fs::path& input : read)
+            check<UsageError>(!is_same_file(file, input),
+                              "{}: it is read, and would be replaced; write to another file", file.string());
+        check<UsageError>(a.force || !fs::exists(file, ignored), "{} exists already; --force replaces it",
+                          file.string());
+    }
+}
+
+void check_arguments(TokenizeArguments& a) {
+    a.train = parse_train(a.train_text);
     check<UsageError>(!a.output.empty(), "say where the tokens go, as in: -o data.bin");
     check<UsageError>(a.train == 0 || a.tokenizer.empty(), "--train learns a tokenizer; leave out --tokenizer");
     check<UsageError>(a.train > 0 || !a.tokenizer.empty(),
                       "say by which tokenizer: --tokenizer FILE, --tokenizer bytes, or --train N to learn one");
-    check<UsageError>(a.train == 0 || a.train >= kSmallestVocabulary, "--train {}: the bytes and {} alone make {}",
-                      a.train, kEndOfText, kSmallestVocabulary);
     check<UsageError>(a.save.empty() || a.train > 0, "--save is for the tokenizer that --train learns");
     check<UsageError>(a.threads >= 0, "--threads {}: must be at least 0", a.threads);
-    std::error_code ignored;
-    std::vector<fs::path> written = {a.output};
-    if (a.train > 0) written.push_back(save_path(a));
-    for (const fs::path& file : written)
-        check<UsageError>(a.force || !fs::exists(file, ignored), "{} exists already; --force replaces it",
-                          file.string());
+    check_outputs(a);
 }
 
-void tokenize(const TokenizeArguments& a) {
+void tokenize(TokenizeArguments& a) {
     check_arguments(a);
-    const TokenFormat format = a.format.empty() ? TokenFormat::automatic : parse_token_format(a.format);
+    const text::TokenFormat format =
+        a.format.empty() ? text::TokenFormat::automatic : text::parse_token_format(a.format);
     const std::vector<fs::path> files(a.texts.begin(), a.texts.end());
     const std::uint64_t bytes = total_bytes(files);
     const Clock::time_point start = Clock::now();
-    FilePartsOptions options;
+    text::FilePartsOptions options;
     options.threads = a.threads;
 
-    std::optional<LearnedBpe> learned;
+    std::optional<text::LearnedBpe> learned;
     if (a.train > 0) learned = learn(a, files, options, bytes);
-    const Tokenizer tokenizer =
-        learned ? parse_tokenizer(tokenizer_json(*learned), save_path(a).string()) : tokenizer_by_name(a.tokenizer);
-    const Separator separator = separator_of(a, tokenizer);
+    const text::Tokenizer tokenizer = learned
+                                          ? text::parse_tokenizer(text::tokenizer_json(*learned), save_path(a).string())
+                                          : text::tokenizer_by_name(a.tokenizer);
+    const text::Separator separator = separator_of(a, tokenizer);
 
-    TokenWriter writer(a.output, format, tokenizer.vocabulary_size());
-    std::vector<TokenizedFile> done;
+    text::TokenWriter writer(a.output, format, tokenizer.vocabulary_size());
+    std::vector<text::TokenizedFile> done;
     {
         WorkLine line("tokenizing", bytes, a.json);
         options.progress = [&](std::uint64_t so_far) { return line.show(so_far); };
-        if (!tokenize_files(tokenizer, files, separator, options, writer, done)) throw Interrupted();
+        if (!text::tokenize_files(tokenizer, files, separator, options, writer, done)) throw Interrupted();
     }
     check<UsageError>(writer.count() > 0, "there is nothing to tokenize: {} empty",
                       files.size() == 1 ? "the file is" : "all files are");
-    if (learned) save_tokenizer_json(save_path(a), *learned);
+    if (learned) text::save_tokenizer_json(save_path(a), *learned);
     writer.commit();
     const double seconds = seconds_since(start);
 
-    TokenizedFile total;
-    for (const TokenizedFile& file : done) total = {total.bytes + file.bytes, total.tokens + file.tokens};
+    text::TokenizedFile total;
+    for (const text::TokenizedFile& file : done) total = {total.bytes + file.bytes, total.tokens + file.tokens};
     if (a.json) {
         JsonLine line;
         line.add("output", a.output).add("format", writer.format_name()).add("tokenizer", tokenizer.name());
@@ -158,7 +194,7 @@ void tokenize(const TokenizeArguments& a) {
         return;
     }
     Table table({"file", "bytes", "tokens", "bytes/token", "time"});
-    const auto row = [&](const std::string& name, const TokenizedFile& file, const std::string& time) {
+    const auto row = [&](const std::string& name, const text::TokenizedFile& file, const std::string& time) {
         table.row({name, human_count(std::int64_t(file.bytes)), human_count(std::int64_t(file.tokens)),
                    file.tokens == 0 ? "-" : fmt::format("{:.2f}", double(file.bytes) / double(file.tokens)), time});
     };
@@ -192,7 +228,7 @@ void add_tokenize(CLI::App& app, int& exit_code) {
     command->add_option("-o,--output", a.output, "The file of tokens to write")->option_text("FILE.bin");
     command->add_option("--tokenizer", a.tokenizer, "A tokenizer.json or its folder, or `bytes` for a token a byte")
         ->option_text("FILE|bytes");
-    command->add_option("--train", a.train, "Learn a byte-level BPE of so many tokens from the texts")
+    command->add_option("--train", a.train_text, "Learn a byte-level BPE of so many tokens from the texts")
         ->option_text("N");
     command->add_option("--save", a.save, "Where to write it; tokenizer.json beside the output by default")
         ->option_text("FILE");
@@ -218,4 +254,4 @@ void add_tokenize(CLI::App& app, int& exit_code) {
     });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

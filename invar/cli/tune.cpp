@@ -20,8 +20,9 @@
 #include "invar/report/text.h"
 #include "invar/train/bench.h"
 #include "invar/train/low_precision.h"
+#include "invar/validate/command_line.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -83,9 +84,8 @@ int validate_tuned(const Config& given, const TuneArguments& a, const Precision&
     if (!tuning.modules.empty()) overrides.push_back("trainer.precision_overrides=" + tuning.overrides());
     if (!a.leave_unvalidated) return run_validation(options, a.config(), overrides, a.json);
     if (a.json) return 0;
-    std::string command = program_name() + " validate" + (a.config().empty() ? "" : " " + shell_word(a.config()));
-    for (const std::string& word : overrides) command += " " + shell_word(word);
-    say(fmt::format("to validate it: {} --candidates {}", command, candidate.name()));
+    overrides.insert(overrides.end(), {"--candidates", candidate.name()});
+    say("to validate it: " + command_line("validate", a.config(), overrides, given.plugins));
     return 0;
 }
 
@@ -176,7 +176,8 @@ void add_tune(CLI::App& app, int& exit_code) {
     command->add_option("--batches", a.batches, "Batches to compare gradients on")->option_text("N");
     command->add_option("--steps", a.steps, "Steps to time each way of running; 0: none")->option_text("N");
     command->add_option("--seeds", a.seeds, "Runs a precision to validate the result with")->option_text("N");
-    command->add_flag("--no-validate", a.leave_unvalidated, "Leave that to `invar validate`, and print how");
+    command->add_flag("--no-validate", a.leave_unvalidated,
+                      fmt::format("Leave that to `{} validate`, and print how", program_name()));
     command->add_flag("--json", a.json, "One JSON object a line: what was found, then the validation's");
     command->footer(example({"invar tune fashion_mnist", "invar tune fashion_mnist --as bf16 --target 0.05",
                              "invar tune fashion_mnist init_from=weights.safetensors"}) +
@@ -187,4 +188,4 @@ void add_tune(CLI::App& app, int& exit_code) {
     command->callback([arguments, &exit_code] { exit_code = tune_command(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

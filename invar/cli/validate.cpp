@@ -15,7 +15,7 @@
 #include "invar/core/error.h"
 #include "invar/validate/validated.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
@@ -42,6 +42,7 @@ class RunsInTurn : public Observer {
         line_->started(setup, folder, progress);
     }
     void step_launched(const Progress& progress, std::int64_t total) override { line_->step_launched(progress, total); }
+    void step_reported(const ReportedStep& step) override { line_->step_reported(step); }
     void step_logged(const StepMetrics& m) override {
         const bool due =
             m.step == 1 || m.step == m.total_steps || m.skipped_now || (every_ > 0 && m.step % every_ == 0);
@@ -145,4 +146,4 @@ void add_validate(CLI::App& app, int& exit_code) {
     command->callback([arguments, &exit_code] { exit_code = validate_command(*arguments); });
 }
 
-}  // namespace invar
+}  // namespace invar::cli

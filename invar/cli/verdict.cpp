@@ -8,20 +8,16 @@
 
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
+#include "invar/report/content.h"
 #include "invar/report/text.h"
 
-namespace invar {
+namespace invar::cli {
 
 namespace {
 
 Colour colour_of(Verdict verdict) {
     constexpr Colour kColours[] = {Colour::green, Colour::yellow, Colour::red, Colour::red};
     return kColours[static_cast<int>(verdict)];
-}
-
-std::string metric_text(const Comparison& c, double value) {
-    if (std::isnan(value)) return "-";
-    return c.percent ? fmt::format("{:.2f}%", 100 * value) : report_number(value);
 }
 
 std::string table_of(const Comparison& c) {
@@ -46,7 +42,7 @@ std::string table_of(const Comparison& c) {
         const Equivalence& e = arm.equivalence;
         const auto bytes = [](double value) { return std::isnan(value) ? std::string("-") : human_bytes(value); };
         const bool compared = !baseline && !arm.failed() && std::isfinite(e.difference);
-        std::vector<std::string> row = {arm.name, metric_text(c, arm.metric),
+        std::vector<std::string> row = {arm.name, std::isnan(arm.metric) ? "-" : metric_text(c, arm.metric),
                                         compared ? signed_percent(e.difference) : "-"};
         if (tested) row.push_back(compared && e.tested ? e.ninety.str() : "-");
         if (timed) row.push_back(std::isnan(arm.train_seconds) ? "-" : human_seconds(arm.train_seconds));
@@ -143,4 +139,4 @@ int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonL
     return kExitCodes[static_cast<int>(c.verdict)];
 }
 
-}  // namespace invar
+}  // namespace invar::cli

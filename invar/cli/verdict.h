@@ -5,7 +5,7 @@
 #include "invar/report/html.h"
 #include "invar/validate/validate.h"
 
-namespace invar {
+namespace invar::cli {
 
 // --margin: what is allowed, and twice of it as harm. Throws UsageError.
 Limits limits_from(double margin);
@@ -19,4 +19,4 @@ int show_verdict(const Comparison& comparison, const ReportFiles& files, bool js
 int run_validation(const ValidateOptions& options, const std::string& config, const std::vector<std::string>& overrides,
                    bool json);
 
-}  // namespace invar
+}  // namespace invar::cli

@@ -186,6 +186,15 @@ YamlNode parse_argument_value(const std::string& text, const std::string& argume
     return node;
 }
 
+// "key=" gives a text that is empty, which other values cannot be: more likely a variable of a script was.
+void refuse_nothing(const std::vector<Setting>& settings, const std::string& argument) {
+    for (const Setting& setting : settings)
+        for (const Field& field : config_fields())
+            check<UsageError>(field.key != setting.key || field.details.type == type_name(std::string{}),
+                              "{}: '{}' gives no value; ~{} takes the key back, {}=null sets its default", kCommandLine,
+                              argument.substr(0, 80), setting.key, setting.key);
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& overrides) {
     const std::vector<std::string> groups = config_groups();
     CommandLine result;
@@ -212,6 +221,7 @@ CommandLine parse_command_line(const std::vector<std::string>& overrides) {
             continue;
         }
         std::vector<Setting> settings = flatten(value, key, "", kCommandLine, result.unknown);
+        if (argument.ends_with('=') && equals + 1 == argument.size()) refuse_nothing(settings, argument);
         for (Setting& setting : settings) setting.takes_back = deletes;
         result.settings.insert(result.settings.end(), settings.begin(), settings.end());
     }

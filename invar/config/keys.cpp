@@ -128,6 +128,7 @@ bool may_be_meant(const Field& field, const ChosenParts& chosen) {
         leaves.push_back(field.leaf());
         meant_by.push_back(&field);
     }
+    if (key.find('.') == std::string::npos) keys.insert(keys.end(), sections.begin(), sections.end());  // model=NAME
     // The whole key may be misspelt, or its section be another tool's and its last part be right.
     std::string meant = nearest(key, keys);
     if (meant.empty()) {

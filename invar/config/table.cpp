@@ -19,18 +19,18 @@ std::string canonical_precision(const std::string& value) {
 }
 
 Rule precision() {
-    return text("see Precision names", canonical_precision);
+    return canonical_text("see Precision names", canonical_precision);
 }
 
 Rule amp_level() {
-    return text("auto, O0, O1, O2 or O3", [](const std::string& value) {
+    return canonical_text("auto, O0, O1, O2 or O3", [](const std::string& value) {
         if (value == "auto" || value == "AUTO" || value == "Auto") return std::string("auto");
         return std::string(name_of(Precision::parse_level(value)));
     });
 }
 
 Rule device() {
-    return text("cpu, cuda, cuda:N or auto", [](const std::string& value) {
+    return canonical_text("cpu, cuda, cuda:N or auto", [](const std::string& value) {
         const bool numbered = value.starts_with("cuda:") && value.size() > 5 && value.size() < 9 &&
                               value.find_first_not_of("0123456789", 5) == std::string::npos;
         check<UsageError>(value == "cpu" || value == "cuda" || value == "auto" || numbered,
@@ -41,7 +41,7 @@ Rule device() {
 
 // It names a folder, so it must not lead out of its parent.
 Rule folder_name() {
-    return text("a folder name", [](const std::string& value) {
+    return canonical_text("a folder name", [](const std::string& value) {
         const bool good = !value.empty() && value.size() <= 200 && value.find('/') == std::string::npos &&
                           value != "." && value != "..";
         check<UsageError>(good, "must be a name for a folder, without '/'");

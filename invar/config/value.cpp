@@ -94,7 +94,7 @@ Rule any() {
 Rule custom(std::string allowed, std::function<bool(double)> number) {
     return {std::move(allowed), std::move(number), nullptr};
 }
-Rule text(std::string allowed, std::function<std::string(const std::string&)> canonical) {
+Rule canonical_text(std::string allowed, std::function<std::string(const std::string&)> canonical) {
     return {std::move(allowed), nullptr, std::move(canonical)};
 }
 Rule at_least(double least) {
@@ -113,7 +113,7 @@ Rule below(double least, double bound) {
 }
 Rule one_of(const std::vector<std::string>& names) {
     const std::string allowed = fmt::format("one of {}", fmt::join(names, ", "));
-    return text(allowed, [=](const std::string& value) {
+    return canonical_text(allowed, [=](const std::string& value) {
         const std::string wanted = lowered(value);
         check<UsageError>(std::find(names.begin(), names.end(), wanted) != names.end(), "must be {}{}", allowed,
                           did_you_mean(wanted, names));
@@ -122,7 +122,7 @@ Rule one_of(const std::vector<std::string>& names) {
 }
 
 Rule path() {
-    return text("a path", [](const std::string& value) {
+    return canonical_text("a path", [](const std::string& value) {
         check<UsageError>(!value.empty(), "must be a path");
         return value;
     });

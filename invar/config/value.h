@@ -40,7 +40,7 @@ Rule below(double least, double bound);              // least allowed, bound not
 Rule one_of(const std::vector<std::string>& names);  // in any case
 Rule path();                                         // not empty
 Rule custom(std::string allowed, std::function<bool(double)> number);
-Rule text(std::string allowed, std::function<std::string(const std::string&)> canonical);
+Rule canonical_text(std::string allowed, std::function<std::string(const std::string&)> canonical);
 
 void read_value(const Setting& setting, const Rule& rule, bool& out);
 void read_value(const Setting& setting, const Rule& rule, std::int64_t& out);

@@ -20,7 +20,8 @@ namespace invar {
 namespace {
 
 constexpr std::size_t kMostClasses = 10000;
-constexpr std::size_t kLongestList = 1000;  // characters of a description
+constexpr std::int64_t kManyClasses = 50, kFewRows = 4;  // so many with so few rows each are doubtful
+constexpr std::size_t kLongestList = 1000;               // characters of a description
 
 // Names in one line. A long list is told by its beginning, its number and a checksum of it all.
 std::string listed(const std::vector<std::string>& names) {
@@ -125,6 +126,12 @@ Table load_table(const TableOptions& options) {
                           "{}: the target has {} classes, expected 2 to {}; if they are numbers to predict: "
                           "data.predict=numbers task=regression",
                           first.file, outputs, kMostClasses);
+        // A price in whole numbers is no class: hardly one comes again.
+        const bool seldom = outputs > kManyClasses && first.rows() < kFewRows * outputs;
+        check<UsageError>(options.predict == Predict::classes || !seldom,
+                          "{}: the target has {} different whole numbers or words in {} rows; say which it is: "
+                          "data.predict=numbers task=regression, or data.predict=classes",
+                          first.file, outputs, first.rows());
         for (const TableSource& source : sources)
             y.push_back(numbered(class_target(source), table.classes, source.file));
     } else {

@@ -21,19 +21,19 @@ constexpr std::size_t kLargest = std::size_t(2) << 30;  // larger ones are worth
 
 std::shared_ptr<const Dataset> open_text(const TextOptions& o, Split split, std::uint64_t) {
     check<UsageError>(!o.path.empty(), "data=text needs a file: data.path=FILE");
-    const Tokenizer tokenizer = tokenizer_by_name(o.tokenizer);
-    auto tokens = std::make_shared<const std::vector<TokenId>>(tokenizer.encode(read_file(o.path, kLargest)));
+    const text::Tokenizer tokenizer = text::tokenizer_by_name(o.tokenizer);
+    auto tokens = std::make_shared<const std::vector<text::TokenId>>(tokenizer.encode(read_file(o.path, kLargest)));
     TokenWindows::Source source{
         .name = o.path, .length = o.length, .vocabulary = std::int64_t(tokenizer.vocabulary_size())};
     if (o.documents) source.mark_documents(tokenizer);
-    source.take_share(split, std::int64_t(tokens->size()), o.test_share);
+    source.take_share(split, std::int64_t(tokens->size()), o.test_share, "data.test_share");
     return std::make_shared<TokenWindows>(source, [tokens](std::int64_t begin, std::int64_t n, std::int64_t* out) {
         for (std::int64_t i = 0; i < n; ++i) out[i] = std::int64_t((*tokens)[std::size_t(begin + i)]);
     });
 }
 
 DataInfo describe(const TextOptions& o) {
-    return {{o.length}, std::int64_t(tokenizer_by_name(o.tokenizer).vocabulary_size())};
+    return {{o.length}, std::int64_t(text::tokenizer_by_name(o.tokenizer).vocabulary_size())};
 }
 
 using T = TextOptions;

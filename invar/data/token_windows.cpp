@@ -8,14 +8,17 @@
 
 namespace invar {
 
-void TokenWindows::Source::take_share(Split split, std::int64_t count, double test_share) {
+void TokenWindows::Source::take_share(Split split, std::int64_t count, double test_share, const std::string& keys) {
     const std::int64_t cut = count - std::int64_t(std::ceil(test_share * double(count)));
     begin = split == Split::train ? 0 : cut;
     end = split == Split::train ? cut : count;
+    too_few = fmt::format(
+        ": of {} in all they are those to {} (data.test_share = {}); use a smaller data.length, or another {}", count,
+        split == Split::train ? "train on" : "validate on", test_share, keys);
 }
 
-void TokenWindows::Source::mark_documents(const Tokenizer& tokenizer) {
-    const std::optional<TokenId> end = tokenizer.end_of_text();
+void TokenWindows::Source::mark_documents(const text::Tokenizer& tokenizer) {
+    const std::optional<text::TokenId> end = tokenizer.end_of_text();
     check<UsageError>(end.has_value(), "data.documents: {} has no token that ends a text", tokenizer.name());
     end_of_text = std::int64_t(*end);
 }
@@ -34,8 +37,9 @@ Tensor TokenWindows::documents_of(const Tensor& rows) const {
 
 TokenWindows::TokenWindows(Source source, Read read) : source_(std::move(source)), read_(std::move(read)) {
     check<UsageError>(source_.end - source_.begin > source_.length,
-                      "{}: {} tokens are too few for a sample of data.length = {} and the one behind it", source_.name,
-                      source_.end - source_.begin, source_.length);
+                      "{}: {} tokens are too few for a sample of data.length = {} and the one behind it{}",
+                      source_.name, source_.end - source_.begin, source_.length,
+                      source_.too_few.empty() ? "; use a smaller data.length" : source_.too_few);
 }
 
 Batch TokenWindows::read(std::span<const std::int64_t> indices) const {

@@ -19,12 +19,13 @@ class TokenWindows final : public Dataset {
         std::string name;                 // in messages
         std::int64_t begin = 0, end = 0;  // of the tokens that are this split's
         std::int64_t length = 0, vocabulary = 0;
+        std::string too_few = {};       // in a message: whose tokens these are, of how many, and what to do about it
         std::int64_t end_of_text = -1;  // what ends a document, where samples are to say which one a token is of
 
         // From here on samples say which document each token is of. A UsageError where the tokenizer has no such token.
-        void mark_documents(const Tokenizer& tokenizer);
-        // All `count` tokens but the share at the end that is to validate on; or that share.
-        void take_share(Split split, std::int64_t count, double test_share);
+        void mark_documents(const text::Tokenizer& tokenizer);
+        // All `count` tokens but the share at the end that is to validate on; or that share. `keys` decide which.
+        void take_share(Split split, std::int64_t count, double test_share, const std::string& keys);
     };
     // A UsageError where the tokens are too few for one sample.
     TokenWindows(Source source, Read read);

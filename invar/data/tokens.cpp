@@ -24,22 +24,23 @@ std::int64_t vocabulary_of(const TokensOptions& o) {
     check<UsageError>(!o.tokenizer.empty(),
                       "data=tokens does not know how many tokens there are; say data.vocabulary=N, or "
                       "data.tokenizer=FILE (or bytes), which `sample` needs too");
-    return std::int64_t(tokenizer_by_name(o.tokenizer).vocabulary_size());
+    return std::int64_t(text::tokenizer_by_name(o.tokenizer).vocabulary_size());
 }
 
 std::shared_ptr<const Dataset> open_tokens(const TokensOptions& o, Split split, std::uint64_t) {
     check<UsageError>(!o.path.empty(), "data=tokens needs files of tokens: data.path=FILE, a folder or a pattern");
     const bool own_file = split == Split::test && !o.test_path.empty();
     const std::string& where = own_file ? o.test_path : o.path;
-    const TokenFormat format = o.format == "auto" ? TokenFormat::automatic : parse_token_format(o.format);
-    const auto file = std::make_shared<const TokenFile>(where, format);
+    const text::TokenFormat format =
+        o.format == "auto" ? text::TokenFormat::automatic : text::parse_token_format(o.format);
+    const auto file = std::make_shared<const text::TokenFile>(where, format);
     const std::int64_t count = std::int64_t(file->size());
     TokenWindows::Source source{.name = where, .end = count, .length = o.length, .vocabulary = vocabulary_of(o)};
     if (o.documents) {
         check<UsageError>(!o.tokenizer.empty(), "data.documents needs data.tokenizer, which knows what ends a text");
-        source.mark_documents(tokenizer_by_name(o.tokenizer));
+        source.mark_documents(text::tokenizer_by_name(o.tokenizer));
     }
-    if (o.test_path.empty()) source.take_share(split, count, o.test_share);
+    if (o.test_path.empty()) source.take_share(split, count, o.test_share, "data.test_share or data.test_path");
     return std::make_shared<TokenWindows>(source, [file](std::int64_t begin, std::int64_t n, std::int64_t* out) {
         file->read(std::uint64_t(begin), std::size_t(n), out);
     });

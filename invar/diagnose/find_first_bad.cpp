@@ -177,7 +177,7 @@ void Search::blame_precision() {
     std::vector<std::vector<std::string>> modules = {{f_.module}};
     if (f_.op_finite) {
         f_.explanation =
-            fmt::format("in FP32 this operation gives at most {:.3g} on the same inputs, which {} cannot hold",
+            fmt::format("in FP32 this operation gives at most {:.6g} on the same inputs, which {} cannot hold",
                         f_.op_largest, name_of(f_.dtype));
     } else {
         f_.explanation = "FP32 fails on these inputs too, but computes better ones: the whole step is finite in it";

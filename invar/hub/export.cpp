@@ -61,7 +61,7 @@ std::vector<std::vector<std::string>> split(const std::map<std::string, Tensor>&
 std::string tokenizer_json(const fs::path& name) {
     std::error_code ignored;
     if (name.empty() || name == "bytes") return "";
-    return read_file(fs::is_directory(name, ignored) ? name / kTokenizerFile : name, kMostTokenizerBytes);
+    return read_file(fs::is_directory(name, ignored) ? name / kTokenizerFile : name, text::kMostTokenizerBytes);
 }
 
 bool is_exported_name(const std::string& name) {
@@ -70,11 +70,12 @@ bool is_exported_name(const std::string& name) {
 }
 
 // Without it that library goes by the model's type, and puts Llama 2's way of cutting words in place of the file's own.
-std::string tokenizer_config(const Tokenizer& tokenizer, std::int64_t length) {
+std::string tokenizer_config(const text::Tokenizer& tokenizer, std::int64_t length) {
     nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                                   {"model_max_length", length},
                                   {"clean_up_tokenization_spaces", false}};
-    if (const auto end = tokenizer.end_of_text()) config["eos_token"] = tokenizer.decode(std::vector<TokenId>{*end});
+    if (const auto end = tokenizer.end_of_text())
+        config["eos_token"] = tokenizer.decode(std::vector<text::TokenId>{*end});
     return config.dump(2) + "\n";
 }
 
@@ -115,7 +116,7 @@ ExportedFolder export_model(const fs::path& folder, const Part& model, std::int6
     const std::string tokenizer = tokenizer_json(options.tokenizer);
     std::string tokenizer_keys;
     if (!options.tokenizer.empty()) {
-        const Tokenizer read = tokenizer_by_name(options.tokenizer);
+        const text::Tokenizer read = text::tokenizer_by_name(options.tokenizer);
         if (const auto end = read.end_of_text()) exported.end_of_text = std::int64_t(*end);
         if (!tokenizer.empty()) tokenizer_keys = tokenizer_config(read, length);
     }

@@ -21,15 +21,9 @@ namespace pointwise {
 
 using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin, std::sqrt, std::tanh;
 
-template <class T>
-INVAR_HD T inverse(T x) {
-    return T(1) / x;
-}
+template <class T> INVAR_HD T inverse(T x) { return T(1) / x; }
 // Of two values that are both made: without a branch, loops become vector code.
-template <class T>
-INVAR_HD T select(bool first, T a, T b) {
-    return first ? a : b;
-}
+template <class T> INVAR_HD T select(bool first, T a, T b) { return first ? a : b; }
 
 // --- unary: forward(x), backward(gradient, saved) ---
 
@@ -164,7 +158,7 @@ struct PowScalar {
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T forward(T x, Scalars s) { return power(x, s.a); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars s) {
-        return s.a == 0 ? T(0) : g * T(s.a) * power(x, s.a - 1);
+        return s.a == 0 ? T(0) : g * (T(s.a) * power(x, s.a - 1));  // first the slope: g times s.a may overflow
     }
 };
 
@@ -348,10 +342,10 @@ struct Pow {
     static constexpr bool kSavesInputs = true;
     template <class T> static INVAR_HD T forward(T a, T b, Scalars) { return pow(a, b); }
     template <class T> static INVAR_HD T backward_a(T g, T a, T b, Scalars) {
-        return b == T(0) ? T(0) : g * b * pow(a, b - T(1));
+        return b == T(0) ? T(0) : g * (b * pow(a, b - T(1)));
     }
     template <class T> static INVAR_HD T backward_b(T g, T a, T b, Scalars) {
-        return a == T(0) && b >= T(0) ? T(0) : g * pow(a, b) * log(a);
+        return a == T(0) && b >= T(0) ? T(0) : g * (pow(a, b) * log(a));
     }
 };
 

@@ -18,8 +18,8 @@ struct AttentionOptions {
 
 // q [batch, heads, queries, width], k [batch, kv_heads, keys, width], v [batch, kv_heads, keys, value width], with any
 // strides; heads is a multiple of kv_heads, and that many in a row share a head of k and v. Returns
-// [batch, heads, queries, value width], which lies in memory as [batch, queries, heads, value width]. A query that sees
-// no key gets zeros.
+// [batch, heads, queries, value width], which lies in memory as [batch, queries, heads, value width]. A query from
+// which masks hide every key gets zeros; one whose scores, or bias, are -inf throughout gets NaN, as softmax does.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
 
 // The same for queries, keys and values side by side in [batch, length, (heads + 2 kv_heads) * width], as one linear

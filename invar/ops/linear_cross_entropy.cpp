@@ -7,6 +7,7 @@
 #include "invar/kernels/pointwise.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/indexing.h"
+#include "invar/ops/matmul.h"
 #include "invar/ops/shape_tools.h"
 
 namespace invar::ops {
@@ -92,23 +93,25 @@ struct LinearCrossEntropy {
             if (gx) multiply(logits, w, rows_of(gx, first, count));
             if (gw) multiply(turned(logits), part, gw, first > 0);
         }
-        Tensor result = Tensor::empty({}, wide, device), counted;
+        Tensor result = Tensor::empty({}, wide, device), divisor;
         if (options.reduction == Reduction::mean) {
-            counted = Tensor::empty_like(result);
-            kernels.mean_loss(losses.view(), target.view(), options.ignore_index, result.view(), counted.view());
+            divisor = Tensor::empty_like(result);
+            kernels.mean_loss(losses.view(), target.view(), options.ignore_index, result.view(), divisor.view());
+            // Where no row counts the mean is NaN, and the gradients stay 0.
+            kernels.binary(BinaryOp::Maximum, divisor.view(), one.view(), divisor.view(), {});
         } else {
             kernels.sum({1, rows, 1}, losses.view(), result.view(), 1.0, false);
         }
-        for (const Tensor& saved : {counted, gx, gw}) ctx.save(saved);
+        for (const Tensor& saved : {divisor, gx, gw}) ctx.save(saved);
         return result;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
-        const Tensor counted = ctx.saved(0), gx = ctx.saved(1), gw = ctx.saved(2);
+        const Tensor divisor = ctx.saved(0), gx = ctx.saved(1), gw = ctx.saved(2);
         Kernels& kernels = kernels_for(g.device());
         Tensor factor = g;
-        if (counted) {
+        if (divisor) {
             factor = Tensor::empty_like(g);
-            kernels.binary(BinaryOp::Div, g.view(), counted.view(), factor.view(), {});
+            kernels.binary(BinaryOp::Div, g.view(), divisor.view(), factor.view(), {});
         }
         Tensor out;
         if (gx) {
@@ -142,6 +145,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
     if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
         fail<UsageError>("{}: label smoothing must lie in [0, 1], not {}", kOp, options.label_smoothing);
     check_indices(kOp, target, weight.size(0), options.ignore_index);
+    if (options.weight) return cross_entropy(linear(x, weight), target, options);
     return apply(LinearCrossEntropy{options}, {x, weight, target});
 }
 

@@ -109,6 +109,10 @@ std::string known(double value) {
     return std::isnan(value) ? "n/a" : report_number(value);
 }
 
+std::string metric_text(const Comparison& c, double value) {
+    return c.percent && std::isfinite(value) ? fmt::format("{:.2f}%", 100 * value) : known(value);
+}
+
 std::string skipped_of(const Arm& arm) {
     const double n = double(arm.runs.size());
     return std::isnan(arm.skipped) ? "n/a" : fmt::format("{:.0f} of {:.0f}", n * arm.skipped, n * arm.steps);
@@ -122,7 +126,8 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
         rows.push_back({name, text(from), text(to), report_change(from, to), good});
     };
     const auto duration = [](double seconds) { return report_duration(seconds); };
-    add(c.metric, base.metric, arm.metric, known,
+    const auto as_metric = [&](double value) { return metric_text(c, value); };
+    add(c.metric, base.metric, arm.metric, as_metric,
         sign_of(base.metric, arm.metric, c.direction == Better::lower, c.limits.margin));
     if (!rows.empty() && arm.failed()) rows.back().change = "not compared:", rows.back().good = -1;
     if (!rows.empty()) rows.back().change += fmt::format(" {}", name_of(arm.verdict));
@@ -222,8 +227,8 @@ std::vector<ResultRow> seed_rows(const Comparison& c, const Arm& arm) {
         const auto seed = [](const RunRecord* run) {
             return run != nullptr && run->seed ? std::to_string(*run->seed) : std::string("-");
         };
-        rows.push_back({paired ? seed(a) : fmt::format("{} / {}", seed(a), seed(b)), known(from), known(to),
-                        paired ? report_change(from, to) : "-"});
+        rows.push_back({paired ? seed(a) : fmt::format("{} / {}", seed(a), seed(b)), metric_text(c, from),
+                        metric_text(c, to), paired ? report_change(from, to) : "-"});
     }
     return rows;
 }

@@ -6,9 +6,9 @@
 #include <ctime>
 #include <fstream>
 
-#include "invar/core/shell.h"
 #include "invar/kernels/kernels.h"
 #include "invar/report/text.h"
+#include "invar/validate/command_line.h"
 
 namespace invar {
 
@@ -45,20 +45,13 @@ std::vector<std::string> without_precision(const std::vector<std::string>& overr
     return kept;
 }
 
-std::string command(const char* verb, const std::string& config, const std::vector<std::string>& words) {
-    std::vector<std::string> all = {"invar", verb};
-    if (!config.empty()) all.push_back(shell_word(config));
-    for (const std::string& word : words) all.push_back(shell_word(word));
-    return fmt::format("{}", fmt::join(all, " "));
-}
-
 std::string back_to_fp32(const Validation& v, const std::string& config, const std::vector<std::string>& overrides) {
     std::vector<std::string> words = without_precision(overrides);
     words.push_back("trainer.precision=" + v.baseline.name);
     const TrainerConfig& trainer = v.options.base.trainer;
     if (trainer.amp_level != "auto") words.push_back("trainer.amp_level=auto");
     if (!trainer.precision_overrides.empty()) words.push_back("trainer.precision_overrides=null");
-    return command("train", config, words);
+    return command_line("train", config, words, v.options.base.plugins);
 }
 
 std::string again(const Validation& v, const std::string& config, const std::vector<std::string>& overrides) {
@@ -69,7 +62,7 @@ std::string again(const Validation& v, const std::string& config, const std::vec
     words.insert(words.end(), {"--seeds", std::to_string(options.seeds), "--metric", options.metric});
     if (options.limits.margin != Limits{}.margin)
         words.insert(words.end(), {"--margin", fmt::format("{}", options.limits.margin)});
-    return command("validate", config, words);
+    return command_line("validate", config, words, options.base.plugins);
 }
 
 }  // namespace
@@ -117,14 +110,14 @@ ReportContext comparison_context(const Comparison& comparison, const std::vector
     for (const Arm& arm : comparison.candidates)
         add(comparison.candidates.size() == 1 ? "Candidate" : "Candidate " + arm.name, arm);
     if (!config.empty()) {
-        context.rollback = command("train", config.string(), {});
+        context.rollback = command_line("train", config.string(), {}, {});  // its file names its plug-ins
         context.rollback_note = "This trains as the baseline did.";
     } else {
         context.rollback_note = fmt::format(
             "Train with the settings of the baseline again (Lightning: precision=\"32-true\"); its log is {}.",
             comparison.baseline.runs.empty() ? "missing" : comparison.baseline.runs.front().name);
     }
-    context.reproduce = command("compare", "", words);
+    context.reproduce = command_line("compare", "", words, {});
     return context;
 }
 

@@ -133,6 +133,10 @@ std::vector<PassageRow> passage_rows(const Diagnosis& d) {
     return rows;
 }
 
+std::string rows_note(const Diagnosis& d) {
+    return judged_scale(d, Direction::backward) != 0 ? "backward: gradients as they are before the loss is scaled" : "";
+}
+
 std::string healthy_sentence(const Diagnosis& d) {
     const int scale = judged_scale(d, Direction::backward);
     return "nothing overflows or jumps, and nowhere does more than a tenth of the values vanish" +
@@ -194,13 +198,15 @@ std::string json_diagnosis(const Diagnosis& d) {
 }
 
 std::string html_diagnosis(const Diagnosis& d, const std::string& title) {
+    const std::string note = rows_note(d);
     const std::string measured =
         d.layers.empty() ? "<p>The first step broke, before anything was counted.</p>\n"
                          : fmt::format(
                                "<h2>Exponents</h2>\n{}{}<h2>By module</h2>\n{}"
                                "<h2>Loss scale</h2>\n<p>{}</p>\n<h2>Weights, were they "
                                "kept in {} alone</h2>\n{}",
-                               heat(d, Direction::forward), heat(d, Direction::backward), table(passage_rows(d)),
+                               heat(d, Direction::forward), heat(d, Direction::backward),
+                               table(passage_rows(d)) + (note.empty() ? "" : fmt::format("<p>{}</p>\n", e(note))),
                                e(scale_sentence(d)), name_of(d.format), updates_table(d));
     return fmt::format(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "

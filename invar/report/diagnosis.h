@@ -17,6 +17,9 @@ struct PassageRow {
 // in FP32 have no shares.
 std::vector<PassageRow> passage_rows(const Diagnosis& diagnosis);
 
+// What stands under them: that gradients are shown unscaled, where the loss is scaled in training; else "".
+std::string rows_note(const Diagnosis& diagnosis);
+
 // Sentences: the loss scales that serve, or why none does.
 std::string scale_sentence(const Diagnosis& diagnosis);
 

@@ -77,7 +77,7 @@ std::string overview(const Comparison& c, const ReportContext& context) {
             "<tr><th><span class=\"swatch "
             "fill{}\"></span>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></"
             "tr>\n",
-            colour, e(name), e(known(arm.metric)), difference, e(report_duration(arm.train_seconds)),
+            colour, e(name), e(metric_text(c, arm.metric)), difference, e(report_duration(arm.train_seconds)),
             !arm.disturbed.empty()     ? "disturbed"
             : std::isnan(arm.speed_up) ? "n/a"
                                        : fmt::format("{:.2f}x", arm.speed_up),

@@ -16,7 +16,7 @@ std::string overview(const Comparison& c, const ReportContext& context) {
         {"Configuration", c.metric, "Training Time", "Memory", "Peak Activations", "Skipped Steps", "Status"});
     const auto bytes = [](double value) { return std::isnan(value) ? "n/a" : human_bytes(value); };
     const auto add = [&](const Arm& arm, const std::string& name, const std::string& status) {
-        table.row({name, known(arm.metric), report_duration(arm.train_seconds), bytes(arm.memory_of("total")),
+        table.row({name, metric_text(c, arm.metric), report_duration(arm.train_seconds), bytes(arm.memory_of("total")),
                    bytes(arm.memory_of("activations")), skipped_of(arm), status});
     };
     add(c.baseline, context.baseline == "FP32" ? "FP32 baseline" : c.baseline.name,

@@ -4,7 +4,7 @@
 
 #include "invar/text/unicode.h"
 
-namespace invar {
+namespace invar::text {
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> contents) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -59,4 +59,4 @@ bool AddedTokens::split(std::string_view text, const Part& part) const {
     return done == text.size() || part(done, text.size(), std::nullopt);
 }
 
-}  // namespace invar
+}  // namespace invar::text

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace invar {
+namespace invar::text {
 
 using TokenId = std::uint32_t;
 
@@ -51,4 +51,4 @@ class AddedTokens {
     bool looks_back_ = false;
 };
 
-}  // namespace invar
+}  // namespace invar::text

@@ -8,7 +8,7 @@
 #include "invar/core/printable.h"
 #include "invar/io/safetensors_header.h"  // Quoted
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -256,4 +256,4 @@ void Bpe::merge(std::vector<TokenId>& symbols) const {
     std::erase(symbols, kNoToken);
 }
 
-}  // namespace invar
+}  // namespace invar::text

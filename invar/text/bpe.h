@@ -11,7 +11,7 @@
 
 #include "invar/text/added_tokens.h"  // TokenId
 
-namespace invar {
+namespace invar::text {
 
 inline constexpr TokenId kNoToken = ~TokenId(0);
 
@@ -96,4 +96,4 @@ class Bpe {
 // "<0x0A>", the token of a byte; -1 for all others.
 int byte_of_token(std::string_view name);
 
-}  // namespace invar
+}  // namespace invar::text

@@ -9,7 +9,7 @@
 #include "invar/text/steps.h"
 #include "invar/text/tokenizer_parts.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -99,4 +99,4 @@ Decoder parse_decoder(const Json& json, bool byte_level, std::string_view source
     return decoder;
 }
 
-}  // namespace invar
+}  // namespace invar::text

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace invar {
+namespace invar::text {
 
 struct Decoder {
     bool byte_level = false;
@@ -24,4 +24,4 @@ struct Decoder {
 // `byte_level`: whether the pre-tokenizer is. Null gives the names as they are, or their bytes.
 Decoder parse_decoder(const nlohmann::json& json, bool byte_level, std::string_view source);
 
-}  // namespace invar
+}  // namespace invar::text

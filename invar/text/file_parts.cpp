@@ -15,7 +15,7 @@
 #include "invar/core/error.h"
 #include "invar/io/descriptor.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -200,4 +200,4 @@ bool work_on_files(const std::vector<fs::path>& files, const FilePartsOptions& o
     return !worker.stopped();
 }
 
-}  // namespace invar
+}  // namespace invar::text

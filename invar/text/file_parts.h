@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace invar {
+namespace invar::text {
 
 struct FilePart {
     std::string_view text;
@@ -40,4 +40,4 @@ bool work_on_files(const std::vector<std::filesystem::path>& files, const FilePa
                    const std::function<std::unique_ptr<PartResult>(const FilePart&, int thread)>& work,
                    const std::function<void(const FilePart&, PartResult&)>& accept);
 
-}  // namespace invar
+}  // namespace invar::text

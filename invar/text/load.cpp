@@ -15,7 +15,7 @@
 #include "invar/text/tokenizer.h"
 #include "invar/text/tokenizer_parts.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -257,4 +257,4 @@ Tokenizer tokenizer_by_name(const std::string& name) {
     return name == "bytes" ? bytes_tokenizer() : load_tokenizer(name);
 }
 
-}  // namespace invar
+}  // namespace invar::text

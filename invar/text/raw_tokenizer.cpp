@@ -6,7 +6,7 @@
 #include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/text/tokenizer_parts.h"   // kMostTokens
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -198,4 +198,4 @@ RawTokenizer parse_raw_tokenizer(std::string_view json, std::string_view source)
     return raw;
 }
 
-}  // namespace invar
+}  // namespace invar::text

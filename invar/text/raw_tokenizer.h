@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace invar {
+namespace invar::text {
 
 struct RawTokenizer {
     nlohmann::json rest;  // all but the two that follow
@@ -25,4 +25,4 @@ inline constexpr std::uint64_t kMostTokenizerBytes = std::uint64_t(1) << 28;
 // IoError on text that is not JSON, nested too deeply, too large or with a key twice.
 RawTokenizer parse_raw_tokenizer(std::string_view json, std::string_view source);
 
-}  // namespace invar
+}  // namespace invar::text

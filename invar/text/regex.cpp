@@ -10,7 +10,7 @@
 #include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/text/unicode.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -174,4 +174,4 @@ bool Regex::each_match(std::string_view text, bool open, const Found& found) con
     return !open;
 }
 
-}  // namespace invar
+}  // namespace invar::text

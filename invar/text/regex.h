@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-namespace invar {
+namespace invar::text {
 
 class Regex {
   public:
@@ -35,4 +35,4 @@ class Regex {
     bool looks_back_ = false;
 };
 
-}  // namespace invar
+}  // namespace invar::text

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -177,4 +177,4 @@ bool SplitStep::split(std::string_view text, std::size_t cut, std::vector<Range>
     return between;
 }
 
-}  // namespace invar
+}  // namespace invar::text

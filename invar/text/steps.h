@@ -12,7 +12,7 @@
 #include "invar/text/regex.h"
 #include "invar/text/unicode.h"
 
-namespace invar {
+namespace invar::text {
 
 inline constexpr std::size_t kMostSteps = 64;  // normalizers or pre-tokenizers in a row
 // The "type" of a component of a tokenizer.json, `what` being "normalizer" or the like.
@@ -94,4 +94,4 @@ struct PatternText {
 };
 PatternText parse_pattern(const nlohmann::json& json, std::string_view source);
 
-}  // namespace invar
+}  // namespace invar::text

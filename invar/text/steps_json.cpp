@@ -7,7 +7,7 @@
 #include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/text/steps.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -173,4 +173,4 @@ PreTokenizer parse_pre_tokenizer(const Json& json, std::string_view source) {
     return result;
 }
 
-}  // namespace invar
+}  // namespace invar::text

@@ -12,7 +12,7 @@
 
 #include "invar/core/error.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -91,12 +91,15 @@ TokenFile::Shard TokenFile::open(const fs::path& path, TokenFormat format, std::
     Shard shard{Descriptor::open(path, O_RDONLY, "read")};
     const std::uint64_t bytes = shard.file.size();
     Header header{};
-    if (bytes >= kHeaderBytes) shard.file.read_at(0, reinterpret_cast<char*>(header.data()), kHeaderBytes);
+    shard.file.read_at(0, reinterpret_cast<char*>(header.data()), std::size_t(std::min(bytes, kHeaderBytes)));
     const auto* kind = std::find_if(std::begin(kLlmcKinds), std::end(kLlmcKinds),
                                     [&](const LlmcKind& each) { return each.magic == header[0]; });
     const bool known = kind != std::end(kLlmcKinds);
     check<IoError>(known || format != TokenFormat::llmc, "{}: it does not begin as llm.c's files do", path.string());
     if (known && (format == TokenFormat::llmc || format == TokenFormat::automatic)) {
+        check<IoError>(bytes >= kHeaderBytes,
+                       "{}: it begins as llm.c's files do, but has {} of the {} bytes of their header; it is cut off",
+                       path.string(), bytes, kHeaderBytes);
         check<IoError>(header[1] == kind->version, "{}: it is of llm.c's version {}, but {} is what there is for {}",
                        path.string(), header[1], kind->version, kind->magic);
         check<IoError>(header[2] >= 0, "{}: its header says {} tokens", path.string(), header[2]);
@@ -184,4 +187,4 @@ void TokenWriter::commit() {
     file_.commit();
 }
 
-}  // namespace invar
+}  // namespace invar::text

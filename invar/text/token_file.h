@@ -13,7 +13,7 @@
 #include "invar/io/file.h"
 #include "invar/text/added_tokens.h"  // TokenId
 
-namespace invar {
+namespace invar::text {
 
 // uint16 and uint32 are bare numbers, as in nanoGPT. llm.c has 1 KiB in front that says which, and how many. A file to
 // be read is llm.c's where it begins like that, and uint16 where not; one to be written is uint16 where the vocabulary
@@ -70,4 +70,4 @@ class TokenWriter {
     std::uint64_t count_ = 0;
 };
 
-}  // namespace invar
+}  // namespace invar::text

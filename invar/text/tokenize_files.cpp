@@ -1,6 +1,6 @@
 #include "invar/text/tokenize_files.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -34,4 +34,4 @@ bool tokenize_files(const Tokenizer& tokenizer, const std::vector<std::filesyste
         });
 }
 
-}  // namespace invar
+}  // namespace invar::text

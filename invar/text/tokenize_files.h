@@ -10,7 +10,7 @@
 #include "invar/text/token_file.h"
 #include "invar/text/tokenizer.h"
 
-namespace invar {
+namespace invar::text {
 
 struct TokenizedFile {
     std::uint64_t bytes = 0, tokens = 0;  // a token that separates it from the next counts with it
@@ -27,4 +27,4 @@ bool tokenize_files(const Tokenizer& tokenizer, const std::vector<std::filesyste
                     const Separator& separator, const FilePartsOptions& options, TokenWriter& out,
                     std::vector<TokenizedFile>& done);
 
-}  // namespace invar
+}  // namespace invar::text

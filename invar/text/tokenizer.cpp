@@ -7,7 +7,7 @@
 #include "invar/text/tokenizer_parts.h"
 #include "invar/text/unicode.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -213,4 +213,4 @@ TokenTexts::TokenTexts(const std::vector<std::pair<TokenId, std::string>>& texts
     begins_.push_back(std::uint32_t(all_.size()));
 }
 
-}  // namespace invar
+}  // namespace invar::text

@@ -15,7 +15,7 @@
 #include "invar/text/added_tokens.h"
 #include "invar/text/bpe.h"  // WordCache
 
-namespace invar {
+namespace invar::text {
 
 struct TokenizerParts;
 
@@ -71,4 +71,4 @@ Tokenizer tokenizer_by_name(const std::string& name);
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-}  // namespace invar
+}  // namespace invar::text

@@ -9,7 +9,7 @@
 #include "invar/text/bpe.h"
 #include "invar/text/steps.h"
 
-namespace invar {
+namespace invar::text {
 
 // The texts of all tokens, in one piece: ids may have gaps, which then cost four bytes.
 class TokenTexts {
@@ -51,4 +51,4 @@ std::string name_of_bytes(std::string_view bytes);
 // More tokens or higher ids are refused: the largest vocabularies have a quarter of a million.
 inline constexpr std::size_t kMostTokens = std::size_t(1) << 22;
 
-}  // namespace invar
+}  // namespace invar::text

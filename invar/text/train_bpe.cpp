@@ -12,7 +12,7 @@
 #include "invar/text/tokenizer.h"
 #include "invar/text/tokenizer_parts.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -242,4 +242,4 @@ void save_tokenizer_json(const std::filesystem::path& path, const LearnedBpe& le
     write_file_atomically(path, tokenizer_json(learned));
 }
 
-}  // namespace invar
+}  // namespace invar::text

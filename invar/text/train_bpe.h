@@ -16,7 +16,7 @@
 #include "invar/text/bpe.h"  // TextHash
 #include "invar/text/file_parts.h"
 
-namespace invar {
+namespace invar::text {
 
 using WordCounts = std::unordered_map<std::string, std::uint64_t, TextHash, std::equal_to<>>;
 
@@ -43,4 +43,4 @@ LearnedBpe train_bpe(std::span<const std::string> texts, std::size_t vocabulary_
 std::string tokenizer_json(const LearnedBpe& learned);
 void save_tokenizer_json(const std::filesystem::path& path, const LearnedBpe& learned);
 
-}  // namespace invar
+}  // namespace invar::text

@@ -11,7 +11,7 @@
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
 
-namespace invar {
+namespace invar::text {
 
 namespace {
 
@@ -179,4 +179,4 @@ bool ends_with_word(std::string_view text) {
     return c.bytes > 0 && is_word(c.code);
 }
 
-}  // namespace invar
+}  // namespace invar::text

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace invar {
+namespace invar::text {
 
 // How many bytes from the front are UTF-8.
 std::size_t valid_utf8_prefix(std::string_view text);
@@ -35,4 +35,4 @@ std::size_t trailing_space_begin(std::string_view text);
 bool begins_with_word(std::string_view text);
 bool ends_with_word(std::string_view text);
 
-}  // namespace invar
+}  // namespace invar::text

@@ -61,7 +61,7 @@ double InFlight::rate_until(const ReportedStep& step) {
 }
 
 Speed InFlight::speed(const Speed& earlier) const {
-    const bool warm = samples_ > warm_up_samples_;  // there were more steps than the first ones
+    const bool warm = reported_ > kWarmUps;  // there were more steps than the first ones
     const double before = earlier.samples_per_s > 0 ? earlier.seconds : 0.0;
     const double rated = before + clock_.seconds() - (warm ? warm_up_seconds_ : 0.0);
     const double samples = before * earlier.samples_per_s + double(samples_ - (warm ? warm_up_samples_ : 0));

@@ -191,6 +191,8 @@ void Trainer::handle_report(ReportedStep step) {
     if (std::isfinite(report.step.grad_norm))
         summary_.max_grad_norm = std::max(summary_.max_grad_norm, double(report.step.grad_norm));
     summary_.losses_finite = summary_.losses_finite && std::isfinite(report.loss);
+    summary_.train_loss = report.loss;
+    observer_->step_reported(step);
     log_step(step);
     in_flight_.set_scale(report.scale.scale);
     last_reported_ = step;
@@ -230,7 +232,6 @@ void Trainer::log_step(const ReportedStep& reported) {
     ++logged_steps_;
     note_full_log();
     observer_->step_logged(m);
-    summary_.train_loss = m.loss;
 }
 
 void Trainer::drain() {

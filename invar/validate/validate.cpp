@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/core/suggest.h"
 #include "invar/diagnose/record_failure.h"
 #include "invar/kernels/devices.h"
@@ -31,8 +32,6 @@ std::int64_t logged_every(const TrainerConfig& trainer) {
 
 // All mistakes that can be seen before the first run are found before the first run.
 void check_options(ValidateOptions& options) {
-    check<UsageError>(options.metric.empty() || options.metric.starts_with("val_"),
-                      "--metric {}: not measured in validation; leave it out, or use val_loss", options.metric);
     check<UsageError>(options.seeds >= 1, "--seeds {}: must be at least 1", options.seeds);
     check_limits(options.limits);
     const std::int64_t validated = options.base.trainer.limit_val_batches.among(1);
@@ -65,17 +64,21 @@ void check_options(ValidateOptions& options) {
     options.candidates = std::move(names);
 }
 
-// By the task's own word; a name that is none of its metrics is refused after the first run, which tells what it logs.
+// By the task's own word: its metrics are what a run logs of a validation.
 void choose_metric(Validation& validation) {
     const std::vector<Metric> metrics = validation.options.task->metrics();
+    check<UsageError>(!metrics.empty(), "the task has no metrics; the first must be 'loss'");
+    std::vector<std::string> names;
+    for (const Metric& metric : metrics) names.push_back("val_" + metric.name);
     std::string& wanted = validation.options.metric;
-    if (wanted.empty()) wanted = "val_" + metrics[metrics.size() > 1 ? 1 : 0].name;
+    if (wanted.empty()) wanted = names[names.size() > 1 ? 1 : 0];
+    const auto found = std::ranges::find(names, wanted);
+    check<UsageError>(found != names.end(), "--metric {}: there is no such metric{}; there {} {}", printable(wanted),
+                      did_you_mean(wanted, names), names.size() == 1 ? "is" : "are", fmt::join(names, ", "));
+    const Metric& metric = metrics[std::size_t(found - names.begin())];
     validation.metric = wanted;
-    for (const Metric& metric : metrics) {
-        if ("val_" + metric.name != wanted) continue;
-        validation.direction = metric.better;
-        validation.percent = metric.print == Metric::Print::percent;
-    }
+    validation.direction = metric.better;
+    validation.percent = metric.print == Metric::Print::percent;
 }
 
 fs::path make_validation_folder(const Config& base) {
@@ -106,8 +109,7 @@ Config config_for(const Validation& validation, const std::string& precision, in
 RunRecord record_in(const fs::path& folder, const Validation& validation, const std::optional<Start>& start) {
     const FoundRun run = read_run(folder);
     const std::string& metric = validation.metric;
-    check<UsageError>(run.log.series.contains(metric), "--metric {}: the runs do not log it{}; they log {}", metric,
-                      did_you_mean(metric, run.log.names()), fmt::join(run.log.names(), ", "));
+    check(run.log.series.contains(metric), "{} holds no {}, though its task measures it", run.log.source, metric);
     RunRecord record = record_of(run, metric, validation.direction, Take::last);
     if (start) record.not_learned = why_not_learned(run.log, *start);
     return record;
@@ -191,8 +193,8 @@ Validation validate(const ValidateOptions& options, Observer& observer) {
     Validation validation;
     validation.options = options;
     if (!validation.options.task) validation.options.task = make_task(options.base);
-    check_options(validation.options);
     choose_metric(validation);
+    check_options(validation.options);
     validation.limits = options.limits;
     validation.folder = make_validation_folder(options.base);
     validation.baseline.name = kBaseline;

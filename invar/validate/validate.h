@@ -16,7 +16,7 @@ struct ValidateOptions {
     Config base;  // its precision is set aside: the baseline is FP32, the candidates are those named here
     std::vector<std::string> candidates;  // also kConfigured; none: default_candidates(base)
     int seeds = 1;                        // runs a precision, with base.seed, base.seed + 1, ...
-    std::string metric = {};              // any that the runs log as val_...; none: what the task is compared by
+    std::string metric = {};              // val_ and a metric of the task; none: what the task is compared by
     Limits limits;
 };
 

@@ -20,6 +20,7 @@
 #include "invar/tasks/registry.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/setup.h"
+#include "invar/validate/command_line.h"
 #include "invar/validate/run_log.h"
 
 namespace invar {
@@ -189,6 +190,8 @@ std::vector<std::string> validating_words(const Config& config) {
     if (config.trainer.limit_val_batches.among(1) == 0) words.emplace_back("trainer.limit_val_batches=1.0");
     words.insert(words.end(),
                  {"--candidates", is_of_its_own(config) ? kConfigured : config.trainer.resolved_precision().name()});
+    const std::vector<std::string> plugins = plugin_words(config.plugins);
+    words.insert(words.end(), plugins.begin(), plugins.end());
     return words;
 }
 

@@ -38,7 +38,8 @@ std::optional<Remembered> recall(const std::filesystem::path& file, const Config
 // do.
 std::string limits_text(const TrainerConfig& trainer);
 
-// The words after `invar validate` and the configuration that make a validation which counts for this run.
+// The words after `invar validate` and the configuration that make a validation which counts for this run, with the
+// plug-ins that it needs.
 std::vector<std::string> validating_words(const Config& config);
 
 // One line on what is known, "" where the configuration may be trusted; `again` is the command that would validate it.

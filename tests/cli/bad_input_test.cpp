@@ -55,6 +55,13 @@ TEST_F(BadInput, AMissingFileEndsEveryCommandWithTwo) {
         refuses(words, 2, {"none"});
 }
 
+// As a variable of a script that is not set gives them.
+TEST_F(BadInput, EmptyValues) {
+    refuses({"train", "--resume", ""}, 2, {"--resume has no value"});
+    refuses(small({"--device", ""}), 2, {"--device has no value"});
+    refuses(small({"optimizer.lr="}), 2, {"'optimizer.lr=' gives no value", "~optimizer.lr", "optimizer.lr=null"});
+}
+
 TEST_F(BadInput, MissingDataSetShowsTheWayOut) {
     refuses({"train", "data=cifar10", "data.root=nowhere"}, 2, {"cifar10", "nowhere", "https://", "data=synthetic"});
 }

@@ -14,10 +14,14 @@ TEST_F(DiagnoseCommand, ShowsEveryModuleInBothDirectionsAndAHealthyEnd) {
     const Result result = invar(small({"--steps", "3", "--as", "fp16"}, {"diagnose"}));
     ASSERT_EQ(result.code, 0) << result.err << result.out;
     for (const char* part : {"forward", "backward", "head-room", "loss scales from 2^",
+                             "backward: gradients as they are before the loss is scaled",
                              "scaler.init_scale=", "nothing overflows", "heat maps: runs/run_diagnosis.html"})
         EXPECT_TRUE(has(result.out, part)) << part << "\n" << result.out;
     const std::string page = slurp(folder_ / "runs/run_diagnosis.html");
     EXPECT_TRUE(has(page, "<svg") && has(page, "class=\"heat\"") && page.ends_with("</html>\n"));
+    EXPECT_TRUE(has(page, "<p>backward: gradients as they are before the loss is scaled</p>")) << page;
+    const Result unscaled = invar(small({"--steps", "1", "--as", "bf16"}, {"diagnose"}));
+    EXPECT_FALSE(has(unscaled.out, "before the loss is scaled")) << unscaled.out;
     EXPECT_FALSE(has(page, "http://") || has(page, "https://") || has(page, "<script")) << "it must open offline";
 }
 

@@ -18,6 +18,7 @@ class Hub : public CliTest {
         words.insert(words.end(), flags.begin(), flags.end());
         result = invar(words);
         ASSERT_EQ(result.code, 0) << result.err;
+        exported_ = result.out;
     }
     Words from_folder(const Words& more = {}, const Words& before = {"train"}) const {
         Words words = before;
@@ -36,11 +37,13 @@ class Hub : public CliTest {
     void write(const fs::path& name, const std::string& text) const {
         std::ofstream(folder_ / name, std::ios::binary) << text;
     }
+    std::string exported_;  // what that said
     nlohmann::json config() const { return nlohmann::json::parse(slurp(folder_ / "model/config.json")); }
 };
 
 TEST_F(Hub, ARunIsExportedAndSampledFromItsFolder) {
     export_run();
+    EXPECT_TRUE(has(exported_, "\nno tokenizer was written: a token is a byte")) << exported_;
     const Result folder = invar({"sample", "model", "the cat", "--tokens", "16", "--temperature", "0"});
     ASSERT_EQ(folder.code, 0) << folder.err;
     EXPECT_EQ(folder.out, "the cat sat on the mat.\n");
@@ -151,6 +154,7 @@ TEST_F(Hub, ATokenizerGoesWithTheModel) {
     ASSERT_EQ(invar({"tokenize", "corpus.txt", "--train", "300", "-o", "words.bin", "--save", "words.json"}).code, 0)
         << slurp(folder_ / ".err");
     export_run({"data.tokenizer=words.json", "trainer.max_steps=1"});
+    EXPECT_TRUE(has(exported_, "with its tokenizer") && !has(exported_, "no tokenizer")) << exported_;
     EXPECT_EQ(slurp(folder_ / "model/tokenizer.json"), slurp(folder_ / "words.json"));
     const auto read_as = nlohmann::json::parse(slurp(folder_ / "model/tokenizer_config.json"));
     EXPECT_EQ(read_as.at("tokenizer_class"), "PreTrainedTokenizerFast");  // as the file says, whatever the model
@@ -190,6 +194,19 @@ TEST_F(Hub, ADiskThatIsFullLeavesNothingThatLooksWhole) {
     EXPECT_EQ(slurp(folder_ / "model/model.safetensors"), before);
     for (const auto& entry : fs::directory_iterator(folder_))
         EXPECT_FALSE(has(entry.path().string(), "incomplete")) << entry.path();
+}
+
+TEST_F(Hub, ASignalLeavesNothingOfAnExport) {
+    ASSERT_EQ(train_gpt({"trainer.max_steps=1", "model.width=256", "model.layers=4"}).code, 0);
+    // One that comes too late finds the folder whole; then it is tried again.
+    const Result result = shell(
+        "for n in 1 2 3 4 5 6 7 8 9 10; do rm -rf out; invar export runs/cats out --max-shard-size 200KB & "
+        "until compgen -G 'out.incomplete-*' >/dev/null || ! kill -0 $! 2>/dev/null; do :; done; kill -TERM $!; "
+        "wait $!; code=$?; [ $code = 0 ] || break; done; exit $code");
+    EXPECT_EQ(result.code, 143) << result.err;
+    EXPECT_TRUE(has(result.err, "interrupted by SIGTERM; nothing was written")) << result.err;
+    for (const auto& entry : fs::directory_iterator(folder_))
+        EXPECT_FALSE(entry.path().filename().string().starts_with("out")) << entry.path();
 }
 
 TEST_F(Hub, DamagedFoldersAreRefusedInOneLine) {

@@ -18,6 +18,7 @@ class Output : public CliTest {
         EXPECT_EQ(lines("runs/" + name + "/metrics.jsonl").size(), 11u) << "ten steps and a validation";
         EXPECT_TRUE(std::filesystem::exists(folder_ / "runs" / name / "checkpoints/step_00000010.safetensors"));
     }
+    bool is_sanitized() { return shell("grep -qa '__[at]san_' \"$(command -v invar)\"").code == 0; }
     // Every file of the run folder that holds these words.
     std::string files_with(std::string_view words) const {
         std::string found;
@@ -51,8 +52,16 @@ TEST_F(Output, AQuietRunWhoseFolderNobodyGetsToReadSaysSo) {
     expect_finished();
 }
 
+TEST_F(Output, ThreadsThatCannotBeStartedAreToldOfInOneLine) {
+    if (is_sanitized()) GTEST_SKIP() << "sanitizers take more address space";
+    const Result result = shell("ulimit -v 2000000; invar train" + small_words({"trainer.threads=1024"}));
+    EXPECT_EQ(result.code, 2);
+    EXPECT_TRUE(result.err.starts_with("invar: error: cannot start 1024 threads (")) << result.err;
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+}
+
 TEST_F(Output, ASmallStackIsEnoughToReadFiles) {
-    if (shell("grep -qa '__[at]san_' \"$(command -v invar)\"").code == 0) GTEST_SKIP() << "sanitizers take more stack";
+    if (is_sanitized()) GTEST_SKIP() << "sanitizers take more stack";
     const Result result = shell("ulimit -s 64; invar train" + small_words({"--device", "cpu"}));
     EXPECT_EQ(result.code, 0) << result.err;
     expect_finished();

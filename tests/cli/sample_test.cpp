@@ -87,6 +87,15 @@ TEST_F(Sample, SaysWhatIsWrong) {
     const Result refused = invar({"sample", "runs/cats", "a", "--top-p", "0"});
     EXPECT_TRUE(has(refused.error(), "top_p in (0, 1]"));
     EXPECT_EQ(refused.out, "") << "what a text begins with is no result by itself";
+    const auto error = [&](const char* flag, const char* value) {
+        return invar({"sample", "runs/cats", "a", flag, value}).error();
+    };
+    for (const char* tokens : {"0", "-1", "20000000", "some"})
+        EXPECT_EQ(error("--tokens", tokens),
+                  std::string("--tokens ") + tokens + ": it takes a whole number from 1 to 16777216\n");
+    EXPECT_TRUE(has(error("--seed", "-1"), "--seed -1: it takes a whole number from 0 to 18446744073709551615"));
+    EXPECT_TRUE(has(error("--top-k", "-1"), "--top-k -1: it takes a whole number from 0"));
+    EXPECT_EQ(invar({"sample", "runs/cats", "a", "--tokens", "1", "--seed", "18446744073709551615"}).code, 0);
     invar(small({"exp_name=images"}));
     EXPECT_TRUE(has(invar({"sample", "runs/images", "a"}).error(), "model mlp is no language model"));
 }

@@ -96,7 +96,9 @@ TEST_F(Tokenize, RefusesWhatCannotBeDoneInOneLine) {
     refused({"a.txt", "--tokenizer", "bytes"}, "say where the tokens go");
     refused({"a.txt", "-o", "o.bin"}, "say by which tokenizer");
     refused({"a.txt", "-o", "o.bin", "--tokenizer", "bytes", "--train", "300"}, "leave out --tokenizer");
-    refused({"a.txt", "-o", "o.bin", "--train", "100"}, "alone make 257");
+    for (const char* train : {"100", "0", "-5", "many", "4k", "99999999999999999999"})
+        refused({"a.txt", "-o", "o.bin", "--train", train},
+                fmt::format("--train {}: it takes a whole number of tokens, at least 257", train));
     refused({"a.txt", "-o", "o.bin", "--tokenizer", "bytes", "--save", "x"}, "--save is for");
     refused({"a.txt", "-o", "o.bin", "--tokenizer", "bytes", "--eot", "often"}, "one of between, after, none");
     refused({"a.txt", "-o", "o.bin", "--tokenizer", "bytes", "--format", "int8"}, "none of uint16, uint32, llmc");
@@ -107,6 +109,30 @@ TEST_F(Tokenize, RefusesWhatCannotBeDoneInOneLine) {
     refused({"empty.txt", "-o", "o.bin", "--tokenizer", "bytes"}, "the file is empty");
     EXPECT_FALSE(std::filesystem::exists(folder_ / "o.bin"));
     EXPECT_EQ(slurp(folder_ / "there.bin"), "x");
+}
+
+TEST_F(Tokenize, WritesNeitherOverWhatItReadsNorTwoThingsToOneFile) {
+    std::filesystem::create_directory(folder_ / "sub");
+    write("a.txt", "ab ab ab"), write("b.txt", "cd"), write("own.json", "{}"), write("sub/tokenizer.json", "{}");
+    std::filesystem::create_symlink("b.txt", folder_ / "link.txt");
+    const auto refused = [&](const Words& words, const std::string& fragment) {
+        Words all = {"tokenize", "a.txt", "b.txt", "--force"};
+        all.insert(all.end(), words.begin(), words.end());
+        const Result result = invar(all);
+        EXPECT_EQ(result.code, 2) << fragment;
+        EXPECT_TRUE(has(result.error(), fragment)) << result.err;
+    };
+    refused({"--train", "258", "-o", "same", "--save", "sub/../same"},
+            "same: the tokens and the tokenizer cannot both");
+    refused({"--train", "258", "-o", "tokenizer.json"}, "tokenizer.json: the tokens and the tokenizer cannot both");
+    refused({"--tokenizer", "bytes", "-o", "./b.txt"}, "./b.txt: it is read, and would be replaced");
+    refused({"--tokenizer", "bytes", "-o", "link.txt"}, "link.txt: it is read");
+    refused({"--train", "258", "-o", "o.bin", "--save", "a.txt"}, "a.txt: it is read");
+    refused({"--tokenizer", "own.json", "-o", "own.json"}, "own.json: it is read");
+    refused({"--tokenizer", "sub", "-o", "sub/tokenizer.json"}, "sub/tokenizer.json: it is read");
+    EXPECT_EQ(slurp(folder_ / "a.txt") + slurp(folder_ / "b.txt"), "ab ab abcd");
+    EXPECT_EQ(slurp(folder_ / "own.json") + slurp(folder_ / "sub/tokenizer.json"), "{}{}");
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "same") || std::filesystem::exists(folder_ / "o.bin"));
 }
 
 TEST_F(Tokenize, LeavesNothingWhenItIsInterrupted) {

@@ -13,6 +13,7 @@ TEST(Config, RefusesUnknownKeysWithTheNearest) {
     EXPECT_TRUE(says(refusal_of("trainer.max_epoch=3"),
                      {"command line", "'trainer.max_epoch'", "did you mean 'trainer.max_epochs'?"}));
     EXPECT_TRUE(says(refusal_of("max_epoch=3"), {"did you mean 'trainer.max_epochs'?"}));
+    EXPECT_TRUE(says(refusal_of("modle=gpt"), {"did you mean 'model'?"}));
     EXPECT_TRUE(says(refusal_of("optim.lr=3"), {"did you mean 'optimizer.lr'?"}));
     EXPECT_TRUE(says(refusal_of("trainer.gradient_clip=3"), {"did you mean 'trainer.gradient_clip_val'?"}));
     EXPECT_TRUE(says(refusal_of_yaml("seed: 1\ntrainer:\n  precison: fp16\n"),

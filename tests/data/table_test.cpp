@@ -215,6 +215,10 @@ TEST(Table, PredictsWholeNumbersAsClassesAndOthersAsNumbersUnlessToldOtherwise) 
     EXPECT_EQ(load(real, Predict::classes).classes.size(), 5u);
     expect_error<IoError>([&] { load(rows_of_text(), Predict::numbers); }, {"row 0 is \"even\""});
     expect_error<UsageError>([&] { load("a,y\n1,7\n2,7\n3,7\n4,7\n5,7\n"); }, {"1 classes", "data.predict=numbers"});
+    std::string prices = "a,y\n";
+    for (int i = 0; i < 60; ++i) prices += fmt::format("{},{}\n", i, 1000 + 7 * i);
+    expect_error<UsageError>([&] { load(prices); }, {"60 different whole numbers", "data.predict=numbers"});
+    EXPECT_EQ(load(prices, Predict::classes).classes.size(), 60u);
 }
 
 TEST(Table, ReadsArraysByNameFromSafetensors) {

@@ -32,7 +32,13 @@ TEST(TextData, CutsATextIntoRowsAndTheTokensThatFollow) {
               (std::vector<std::int64_t>{'m', 'n', 'o', 'p', 'a', 'b', 'c', 'd'}));
     EXPECT_EQ(batch["y"].to_vector<std::int64_t>(),
               (std::vector<std::int64_t>{'n', 'o', 'p', 'q', 'b', 'c', 'd', 'e'}));
-    EXPECT_ERROR(open_data(text(file, "4"), Split::test), UsageError, "2 tokens are too few");
+    EXPECT_ERROR(open_data(text(file, "4"), Split::test), UsageError,
+                 "text.txt: 2 tokens are too few for a sample of data.length = 4 and the one behind it: of 20 in all "
+                 "they are those to validate on (data.test_share = 0.1); use a smaller data.length, or another "
+                 "data.test_share");
+    EXPECT_ERROR(open_data(text(file, "18"), Split::train), UsageError,
+                 "18 tokens are too few for a sample of data.length = 18 and the one behind it: of 20 in all they are "
+                 "those to train on");
     EXPECT_EQ(open_data(text(file, "1"), Split::test)->size(), 1);
     EXPECT_ERROR(open_data(Part("data", "text"), Split::train), UsageError, "data.path=FILE");
     EXPECT_THROW(open_data(text(folder.path() / "none", "4"), Split::train), Error);
@@ -53,10 +59,10 @@ TEST(TextData, CountsTheDocumentsOfARow) {
 
 TEST(TokenData, ReadsShardsAsOneSequence) {
     const TemporaryFolder folder;
-    std::vector<TokenId> all;
-    for (TokenId i = 0; i < 50; ++i) all.push_back(i * 7 % 40);
+    std::vector<text::TokenId> all;
+    for (text::TokenId i = 0; i < 50; ++i) all.push_back(i * 7 % 40);
     for (const int shard : {0, 1}) {
-        TokenWriter writer(folder.path() / fmt::format("{}.bin", shard), TokenFormat::uint16, 40);
+        text::TokenWriter writer(folder.path() / fmt::format("{}.bin", shard), text::TokenFormat::uint16, 40);
         writer.write(std::span(all).subspan(std::size_t(25 * shard), 25));
         writer.commit();
     }
@@ -69,6 +75,16 @@ TEST(TokenData, ReadsShardsAsOneSequence) {
     const std::vector<std::int64_t> indices = {2};  // over the end of the first shard
     const std::vector<std::int64_t> x = data->read(indices)["x"].to_vector<std::int64_t>();
     for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(x[i], std::int64_t(all[20 + i])) << i;
+    part.set("test_share", "0.2");
+    EXPECT_ERROR(open_data(part, Split::test), UsageError,
+                 "10 tokens are too few for a sample of data.length = 10 and the one behind it: of 50 in all they are "
+                 "those to validate on (data.test_share = 0.2); use a smaller data.length, or another data.test_share "
+                 "or data.test_path");
+    part.set("test_path", (folder.path() / "0.bin").string()).set("length", "25");
+    EXPECT_ERROR(open_data(part, Split::test), UsageError,
+                 "0.bin: 25 tokens are too few for a sample of data.length = 25 and the one behind it; use a smaller "
+                 "data.length");
+    part.set("test_path", "").set("length", "10").set("test_share", "0");
     part.set("documents", "true");
     EXPECT_ERROR(open_data(part, Split::train), UsageError, "data.documents needs data.tokenizer");
     part.set("documents", "false");

@@ -38,6 +38,8 @@ TEST(FindFirstBad, NamesTheLayerWhoseForwardOverflows) {
         EXPECT_EQ(f.blame, Blame::precision) << f.text();
         EXPECT_TRUE(f.op_finite && f.step_finite);
         EXPECT_GT(f.op_largest, 65504);
+        EXPECT_NE(f.explanation.find(fmt::format("gives at most {:.6g} ", f.op_largest)), std::string::npos)
+            << "65535 must not read as a number that FP16 could hold: " << f.explanation;
         ASSERT_EQ(f.inputs.size(), 1u);
         EXPECT_TRUE(f.inputs[0].finite());
         EXPECT_EQ(f.remedy.str(), "trainer.precision_overrides={" + layer_name(at) + ": 32-true}");

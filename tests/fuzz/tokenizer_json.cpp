@@ -11,13 +11,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace invar;
     const std::string_view json(reinterpret_cast<const char*>(data), size);
     try {
-        const Tokenizer tokenizer = parse_tokenizer(json, "fuzz");
+        const text::Tokenizer tokenizer = text::parse_tokenizer(json, "fuzz");
         // A text with something for everybody, and the file itself.
         for (const std::string_view text :
              {std::string_view("The low\xff e\xcc\x81 \n\n 123 \xe6\x97\xa5<|endoftext|>'s aaaa "),
               json.substr(0, 4096)}) {
-            const std::vector<TokenId> ids = tokenizer.encode(text);
-            for (const TokenId id : ids)
+            const std::vector<text::TokenId> ids = tokenizer.encode(text);
+            for (const text::TokenId id : ids)
                 if (id >= tokenizer.vocabulary_size()) std::abort();
             tokenizer.decode(ids);
             // Where a part is accepted, it is the beginning of the whole.
@@ -25,8 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             const std::size_t cut = text.size() / 2;
             const auto part = tokenizer.encode_part(text.substr(0, cut), text.substr(cut), true, cache);
             if (!part) continue;
-            std::vector<TokenId> both = *part;
-            const std::vector<TokenId> rest = *tokenizer.encode_part(text.substr(cut), "", false, cache);
+            std::vector<text::TokenId> both = *part;
+            const std::vector<text::TokenId> rest = *tokenizer.encode_part(text.substr(cut), "", false, cache);
             both.insert(both.end(), rest.begin(), rest.end());
             if (cut < text.size() && both != ids) std::abort();
         }

@@ -59,6 +59,17 @@ TEST(Clamp, TakesTheUpperBoundWhereBoundsCross) {
     EXPECT_ERROR(clamp(x, std::nan(""), 1), UsageError, "clamp: bounds nan and 1");
 }
 
+// The slope is 0, whatever the gradient times the exponent would be.
+TEST(Pow, MultipliesTheGradientLast) {
+    const Tensor x = vector({0.5}).set_requires_grad();
+    backward(pow(x, 1000.0), full({1}, 1e36));
+    EXPECT_EQ(x.grad().item(), 0);
+    const Tensor a = vector({2}).set_requires_grad(), b = vector({-3e38}).set_requires_grad();
+    backward(pow(a, b), full({1}, 1.8));
+    EXPECT_EQ(a.grad().item(), 0);
+    EXPECT_EQ(b.grad().item(), 0);
+}
+
 TEST(Division, OfWholeNumbersIsTrueDivision) {
     const Tensor y = ids({7, 1, -3}) / ids({2, 0, 2});
     EXPECT_EQ(y.dtype(), Dtype::f32);

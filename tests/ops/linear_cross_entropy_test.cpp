@@ -32,11 +32,11 @@ double distance(const Tensor& a, const Tensor& b) {
 }
 
 // 8192 classes of FP32 are more than one chunk for 300 rows.
-TEST(LinearCrossEntropy, InChunksIsTheWhole) {
+void expect_the_whole(const Tensor& weight) {
     for (const Dtype dtype : {Dtype::f64, Dtype::f32})
         for (const ops::Reduction reduction : {ops::Reduction::mean, ops::Reduction::sum}) {
             const Head head(300, 16, 8192, dtype);
-            const ops::ClassLossOptions options{.reduction = reduction, .label_smoothing = 0.05};
+            const ops::ClassLossOptions options{.reduction = reduction, .label_smoothing = 0.05, .weight = weight};
             const Tensor loss = ops::linear_cross_entropy(head.x, head.w, head.target, options);
             backward(loss * 3.0);
             const Head other(300, 16, 8192, dtype);
@@ -47,6 +47,23 @@ TEST(LinearCrossEntropy, InChunksIsTheWhole) {
             EXPECT_LE(distance(head.x.grad(), other.x.grad()), tolerance);
             EXPECT_LE(distance(head.w.grad(), other.w.grad()), tolerance);
         }
+}
+
+TEST(LinearCrossEntropy, InChunksIsTheWhole) {
+    expect_the_whole({});
+}
+
+TEST(LinearCrossEntropy, WeighsClasses) {
+    expect_the_whole(Tensor::from(random_values(8192, 0.1, 3, 5), {8192}));
+}
+
+TEST(LinearCrossEntropy, GivesNoGradientWhereNoRowCounts) {
+    const Head head(20, 8, 50, Dtype::f32);
+    const Tensor loss = ops::linear_cross_entropy(head.x, head.w, ops::full({20}, -100, Dtype::i64));
+    EXPECT_TRUE(std::isnan(loss.item()));
+    backward(loss);
+    for (const Tensor& gradient : {head.x.grad(), head.w.grad()})
+        for (const double value : gradient.to_vector<double>()) EXPECT_EQ(value, 0);
 }
 
 // Gradients of 16-bit logits are rounded while they are unscaled: what the loss is multiplied by changes nothing.

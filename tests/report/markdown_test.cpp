@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
+#include "invar/report/html.h"
 #include "invar/report/text.h"
 #include "tests/io/scratch.h"
 #include "tests/report/made_up.h"
@@ -27,6 +30,18 @@ TEST(Report, HasTheRowsOfTheResultsTable) {
     EXPECT_EQ(line_with(text, "| Memory: total"), "| Memory: total         | 5.0 MiB |  3.0 MiB |     -40.00% |");
     for (const char* row : {"val_loss", "Training loss", "Samples/s", "Largest gradient norm", "Memory: weights"})
         EXPECT_NE(line_with(text, "| " + std::string(row)), "") << row;
+}
+
+TEST(Report, PrintsAShareInPercentAsTheTerminalDoes) {
+    Validation v = made_up(0.8850, 1004, 2);
+    v.percent = true;
+    const std::string text = report_of(v), page = html_report(v, made_up_context(v));
+    EXPECT_TRUE(has(line_with(text, "| val_accuracy  "), "|  88.68% |   88.57% |")) << text;
+    EXPECT_TRUE(has(line_with(text, "| FP32 baseline "), "88.68%")) << text;
+    EXPECT_TRUE(has(text, "| 0    | 88.63% |   88.50% |")) << text;
+    EXPECT_TRUE(has(page, "<td>88.68%</td>") && !has(page, "<td>0.88")) << page;
+    EXPECT_FALSE(has(text, "| 0.88")) << text;
+    EXPECT_TRUE(has(line_with(text, "| val_loss "), "0.5000")) << "a loss is no share";
 }
 
 TEST(Report, LinesUpEveryTable) {
@@ -151,6 +166,22 @@ TEST(Report, GivesTheExactCommandsBackAndAgain) {
             "--candidates 16-mixed --seeds 1 --metric val_accuracy\n"));
     v.options.base.trainer.precision_overrides = {{"fc*", "32-true"}};
     EXPECT_TRUE(has(text(), "trainer.precision=32-true trainer.precision_overrides=null\n"));
+}
+
+TEST(Report, NamesTheProgramAndItsPlugInsInTheCommands) {
+    Validation v = made_up();
+    v.options.base.plugins = {"/opt/my nets/libmine.so",
+                              (std::filesystem::current_path() / "build/libnear.so").string()};
+    set_program_name("spirals");
+    const std::string text = report_of(v), page = html_report(v, made_up_context(v));
+    const std::string named = markdown_report(v, validation_context(v, "", {"plugins=[../libmine.so,libnear.so]"}));
+    set_program_name("invar");
+    EXPECT_TRUE(
+        has(text, "\nspirals --plugin '/opt/my nets/libmine.so' --plugin build/libnear.so train fashion_mnist "))
+        << text;
+    EXPECT_TRUE(has(text, " --plugin build/libnear.so validate fashion_mnist trainer.max_epochs=3 --candidates "));
+    EXPECT_TRUE(has(page, "<code>spirals --plugin ")) << page;
+    EXPECT_TRUE(has(named, "\nspirals validate 'plugins=[../libmine.so,libnear.so]' ")) << "once is enough";
 }
 
 TEST(Report, TellsOfACandidateThatNeverFinished) {

@@ -9,7 +9,7 @@
 #include "tests/core/expect_error.h"
 #include "tests/io/scratch.h"
 
-namespace invar {
+namespace invar::text {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -92,10 +92,22 @@ TEST(TokenFile, RefusesWhatIsCutOffOrDamagedByItsName) {
     refused(header(20240520, 2, 1) + "ab", "it is of llm.c's version 2, but 1");
     refused(header(20240520, 1, -1) + "ab", "its header says -1 tokens");
     refused(header(20240520, 1, 0), "it holds no tokens");
+    for (const std::size_t bytes : {4u, 12u, 1022u, 1023u})
+        refused(header(20240520, 1, 3).substr(0, bytes),
+                fmt::format("has {} of the 1024 bytes of their header; it is cut off", bytes));
+    refused(header(20240801, 7, 3).substr(0, 512), "it is cut off", TokenFormat::llmc);
     EXPECT_ERROR(TokenFile((scratch / "none.bin").string()), IoError, "none.bin");
     EXPECT_ERROR(TokenFile((scratch / "none*.bin").string()), IoError, "no file is called like that");
     std::filesystem::create_directory(scratch / "empty");
     EXPECT_ERROR(TokenFile((scratch / "empty").string()), IoError, "holds no .bin file");
+}
+
+// Said to be bare numbers, they are that, whatever they look like.
+TEST(TokenFile, TakesTheBeginningOfAHeaderForTokensWhereItIsTold) {
+    const Scratch scratch;
+    put(scratch / "a.bin", raw<std::int32_t>({20240520, 1}));
+    EXPECT_EQ(TokenFile((scratch / "a.bin").string(), TokenFormat::uint16).size(), 4u);
+    EXPECT_EQ(all(TokenFile((scratch / "a.bin").string(), TokenFormat::uint32)), (Read{20240520, 1}));
 }
 
 TEST(TokenFile, SaysWhenAFileShrinksWhileItIsRead) {
@@ -151,4 +163,4 @@ TEST(TokenWriter, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace invar
+}  // namespace invar::text

@@ -57,6 +57,18 @@ TEST(EarlyStopping, EndsARunThatGetsNoBetterAndSaysWhy) {
     EXPECT_EQ(observer.notes.back(), "stopped early at step 30: " + run.stopped_early);
 }
 
+TEST(EarlyStopping, LeavesTheLossOfTheLastStepInTheSummary) {
+    struct Losses : Observer {
+        void step_reported(const ReportedStep& step) override { all.push_back(step.report.loss); }
+        std::vector<double> all;
+    } observer;
+    const ScratchFolder scratch;
+    const RunSummary run = train(idle_config(scratch.path()), observer);
+    ASSERT_EQ(observer.all.size(), 30u) << "each step once, whether it is logged or not";
+    EXPECT_EQ(run.train_loss, observer.all.back());
+    EXPECT_NE(run.train_loss, observer.all.front());
+}
+
 TEST(EarlyStopping, GoesByTheMetricsOwnDirectionUnlessTold) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());

@@ -219,9 +219,9 @@ DYING_TEST(ByKillNineKeepsTheBestCheckpointsAndStopsAtTheSameStep) {
 DYING_TEST(WhileItReadsTokensLosesNothing) {
     const ScratchFolder scratch;
     const fs::path file = scratch.path() / "tokens.bin";
-    TokenWriter writer(file, TokenFormat::uint16, 40);
-    std::vector<TokenId> tokens;
-    for (TokenId i = 0; i < 1800; ++i) tokens.push_back(i * i % 37);
+    text::TokenWriter writer(file, text::TokenFormat::uint16, 40);
+    std::vector<text::TokenId> tokens;
+    for (text::TokenId i = 0; i < 1800; ++i) tokens.push_back(i * i % 37);
     writer.write(tokens);
     writer.commit();
     ::setenv(kTokens, file.c_str(), 1);

@@ -133,6 +133,33 @@ Findings check_silence(std::string_view path, std::string_view text) {
     return findings;
 }
 
+std::vector<DefinedType> types_defined_in(std::string_view text) {
+    static const std::regex kNamespace(R"(^\s*(inline )?namespace\s*([\w:]*)\s*\{)");
+    static const std::regex kType(
+        R"(^\s*(template\s*<.*>\s*)?(struct|class|union|enum class|enum)\s+(\w+)( final)?\s*(:[^:;{]([^;]*))?(\{|$))");
+    std::vector<DefinedType> types;
+    std::vector<std::string> open;  // the braces that are open: a namespace's name, "" for an anonymous one, or "{"
+    const std::vector<std::string> lines = lines_of(without_comments_and_strings(text));
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        std::string_view line = lines[i];
+        std::smatch match;
+        if (std::regex_search(lines[i], match, kNamespace)) {
+            open.push_back(match[2]);
+            line.remove_prefix(std::size_t(match.length()));
+        } else if (std::regex_search(lines[i], match, kType) &&
+                   std::ranges::none_of(open, [](const std::string& o) { return o.empty() || o == "{"; })) {
+            std::string name;
+            for (const std::string& space : open) name += space + "::";
+            types.push_back({name + match[3].str(), int(i) + 1});
+        }
+        for (const char c : line) {
+            if (c == '{') open.emplace_back("{");
+            if (c == '}' && !open.empty()) open.pop_back();
+        }
+    }
+    return types;
+}
+
 std::string without_comments_and_strings(std::string_view text) {
     std::string result(text);
     const auto blank = [&](std::size_t from, std::size_t to) {

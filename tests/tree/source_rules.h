@@ -27,6 +27,14 @@ Findings check_length(std::string_view path, std::string_view text);
 // The library never prints, exits or aborts; only the program, cli/, may.
 Findings check_silence(std::string_view path, std::string_view text);
 
+// A class, struct or enumeration that other files can see, "invar::Tensor": two of one name would be one to the linker,
+// which keeps either one's functions for both.
+struct DefinedType {
+    std::string name;
+    int line = 0;
+};
+std::vector<DefinedType> types_defined_in(std::string_view text);
+
 // The text with comments, strings and character literals blanked out, line for line.
 std::string without_comments_and_strings(std::string_view text);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -89,6 +90,17 @@ TEST(Tree, TheLibraryNeverPrintsExitsOrAborts) {
     expect_no_findings(library(), check_silence);
 }
 
+TEST(Tree, NoTwoFilesDefineATypeOfTheSameName) {
+    std::map<std::string, std::string> seen;
+    for (const Source& source : library())
+        for (const DefinedType& type : types_defined_in(source.text)) {
+            const Finding here{source.path, type.line, type.name + " is defined"};
+            const auto [where, fresh] = seen.emplace(type.name, here.str());
+            EXPECT_TRUE(fresh) << here.str() << " here too, after " << where->second;
+        }
+    EXPECT_TRUE(seen.contains("invar::Tensor") && seen.contains("invar::Module") && seen.contains("invar::Dtype"));
+}
+
 // ---- the rules themselves ----
 
 std::vector<std::string> lines(const Findings& findings) {
@@ -139,6 +151,19 @@ TEST(LengthRule, AllowsFiveHundredLinesAndNotOneMore) {
     for (int i = 0; i < 500; ++i) text += "\n";
     EXPECT_TRUE(check_length("invar/core/x.cpp", text).empty());
     EXPECT_EQ(check_length("invar/core/x.cpp", text + "int x;").size(), 1u);
+}
+
+TEST(DefinedTypes, AreThoseThatOtherFilesCanSee) {
+    const char* text =
+        "namespace invar {\n"
+        "class Later;\nstruct One {\n    struct Inner {};\n};\n"
+        "namespace {\nstruct Hidden {};\n}\n"
+        "template <class T>\nclass Two final : public One {\n};\nenum class Three { a };\n"
+        "struct One::Part {};\n"
+        "}\nnamespace invar::cli {\nstruct Four : Base<One> {};\n// struct Told {};\n}\n";
+    std::vector<std::string> names;
+    for (const DefinedType& type : types_defined_in(text)) names.push_back(type.name);
+    EXPECT_EQ(names, (Lines{"invar::One", "invar::Two", "invar::Three", "invar::cli::Four"}));
 }
 
 TEST(SilenceRule, CatchesEveryWayToPrintOrStop) {

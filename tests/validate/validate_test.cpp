@@ -253,13 +253,16 @@ TEST(Validate, RefusesCandidatesThatAreFp32AllAlong) {
     EXPECT_TRUE(scratch.names().empty()) << "nothing was written";
 }
 
-TEST(Validate, NamesTheMetricsThereAreWhenTheOneAskedForIsNotLogged) {
+TEST(Validate, NamesTheMetricsThereAreBeforeAnythingIsTrained) {
     const Scratch scratch;
     ValidateOptions options = tiny(scratch);
     options.metric = "val_acuracy";
     Watcher watcher;
-    EXPECT_ERROR(validate(options, watcher), UsageError, "did you mean 'val_accuracy'?");
-    EXPECT_EQ(watcher.folders.size(), 1u) << "found out after the first run";
+    EXPECT_ERROR(validate(options, watcher), UsageError,
+                 "--metric val_acuracy: there is no such metric (did you mean 'val_accuracy'?); there are val_loss, "
+                 "val_accuracy");
+    EXPECT_TRUE(watcher.folders.empty());
+    EXPECT_TRUE(scratch.names().empty()) << "nothing was written";
 }
 
 TEST(Validate, DoesNotBlameThePrecisionForAFolderThatCannotBeWritten) {

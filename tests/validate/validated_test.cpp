@@ -146,6 +146,9 @@ TEST(ValidatingWords, NameWhatCountsForTheRun) {
               (Words{"trainer.limit_val_batches=1.0", "--candidates", "bf16-mixed"}));
     EXPECT_EQ(validating_words(config_with("trainer: {precision_schedule: {5: 16-mixed}}")),
               (Words{"--candidates", "configured"}));
+    Config mine = config_with("trainer: {precision: fp16}");
+    mine.plugins = {"/opt/libmine.so"};
+    EXPECT_EQ(validating_words(mine), (Words{"--candidates", "16-mixed", "--plugin", "/opt/libmine.so"}));
 }
 
 TEST(Remember, SurvivesHostileContent) {

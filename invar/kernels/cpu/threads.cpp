@@ -9,9 +9,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <latch>
 #include <sstream>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
 
+#include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
 
 namespace invar {
@@ -55,13 +60,29 @@ int default_threads() {
     return quota ? std::clamp(int(std::ceil(*quota)), 1, cores) : cores;
 }
 
+// The OpenMP runtime ends the process where it cannot start its threads: as many are started first, all at once.
+void check_can_start(int count) {
+    std::latch all_here(1);
+    std::vector<std::jthread> started;
+    try {
+        for (int i = 1; i < count; ++i) started.emplace_back([&] { all_here.wait(); });
+    } catch (const std::system_error& error) {
+        all_here.count_down();
+        fail<UsageError>("cannot start {} threads ({}); use fewer: trainer.threads={}, or --threads", count,
+                         error.code().message(), std::max<std::size_t>(1, started.size()));
+    }
+    all_here.count_down();
+}
+
 }  // namespace
 
 void set_threads(int count) {
 #ifdef __SANITIZE_THREAD__
     count = 1;  // libgomp's own locks are not instrumented, so that ThreadSanitizer would report every parallel loop
 #endif
-    omp_set_num_threads(count > 0 ? count : default_threads());
+    count = count > 0 ? count : default_threads();
+    check_can_start(count);
+    omp_set_num_threads(count);
 }
 
 int threads() {
