@@ -1,5 +1,5 @@
-// IoWatch: what is done to files, in order, told to whoever asks on this thread. Only the order tells what a power loss
-// leaves, and only a test can ask for it.
+// IoWatch: what is done to files, in order, told to whoever asks on this thread: a test of what a power loss leaves,
+// which only the order tells, or a command that is to stop between two writes.
 #pragma once
 
 #include <filesystem>
