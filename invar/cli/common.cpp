@@ -85,11 +85,10 @@ ConfigSources config_sources() {
     return sources;
 }
 
-void ConfigArguments::add_to(CLI::App& command, const std::string& usage) {
+void ConfigArguments::add_to(CLI::App& command, const std::string& usage, const std::string& first) {
     command
         .add_option("words", words,
-                    "An experiment or a YAML file, then keys to set (trainer.max_epochs=3) and files to pick "
-                    "(trainer=fp16_safe)")
+                    first + ", then keys to set (trainer.max_epochs=3) and files to pick (trainer=fp16_safe)")
         ->option_text(usage);
     flag_for(command, "--device", "trainer.device", "Where to run: cpu, cuda or auto", "DEVICE");
     flag_for(command, "--threads", "trainer.threads", "CPU threads; 0 for one per core that may be used", "N");

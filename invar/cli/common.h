@@ -26,7 +26,9 @@ struct ConfigArguments {
     std::vector<std::string> flags;  // as key=value
 
     // Declares the words, shown in help as `usage`, with --device and --threads. Must outlive the parsing.
-    void add_to(CLI::App& command, const std::string& usage = "[CONFIG] [key=value ...]");
+    // `first`: what the words before the keys are, for the help.
+    void add_to(CLI::App& command, const std::string& usage = "[CONFIG] [key=value ...]",
+                const std::string& first = "An experiment or a YAML file");
     // One more flag that sets a key.
     void flag_for(CLI::App& command, const std::string& flag, const std::string& key, const std::string& help,
                   const std::string& value_name);

@@ -215,7 +215,7 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("diagnose", "Show where low precision hurts a model, or why a run broke");
     auto arguments = std::make_shared<DiagnoseArguments>();
     DiagnoseArguments& a = *arguments;
-    a.add_to(*command, "[CONFIG|RUN] [key=value ...]");
+    a.add_to(*command, "[CONFIG|RUN] [key=value ...]", "An experiment, a YAML file or the folder of a run");
     command->add_option("--steps", a.steps, "Steps to watch")->option_text("N");
     command
         ->add_option("--as", a.as, "Format to hold values against: fp16, bf16, e4m3 or e5m2; the run's own, else fp16")

@@ -113,7 +113,8 @@ void eval(EvalArguments& arguments) {
 void add_eval(CLI::App& app, int&) {
     CLI::App* command = app.add_subcommand("eval", "Measure saved weights on the validation data");
     auto arguments = std::make_shared<EvalArguments>();
-    arguments->add_to(*command, "RUN|CHECKPOINT|WEIGHTS [CONFIG] [key=value ...]");
+    arguments->add_to(*command, "RUN|CHECKPOINT|WEIGHTS [CONFIG] [key=value ...]",
+                      "The folder of a run, or a file of weights with the experiment or YAML file they are of");
     command
         ->add_option("--checkpoint", arguments->checkpoint,
                      "Which one of a run: last, best (see checkpoint.monitor) or the file of a checkpoint")

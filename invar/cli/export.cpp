@@ -86,7 +86,7 @@ void export_run(ExportArguments& arguments, int& exit_code) {
 void add_export(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("export", "Write the model of a run as a folder of Hugging Face's");
     auto a = std::make_shared<ExportArguments>();
-    a->add_to(*command, "RUN FOLDER [key=value ...]");
+    a->add_to(*command, "RUN FOLDER [key=value ...]", "The folder of a run, and the one to write");
     command->add_option("--checkpoint", a->checkpoint, "last, best or the file of a checkpoint")->type_name("WHICH");
     command->add_option("--dtype", a->dtype, "Of the weights: f32, bf16 or f16")
         ->check(CLI::IsMember({"f32", "bf16", "f16"}))

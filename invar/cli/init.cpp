@@ -57,7 +57,8 @@ void init(InitArguments& arguments, int& exit_code) {
 void add_init(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("init", "Write a run's initial weights to a safetensors file");
     auto arguments = std::make_shared<InitArguments>();
-    arguments->add_to(*command, "[CONFIG] FILE.safetensors [key=value ...]");
+    arguments->add_to(*command, "[CONFIG] FILE.safetensors [key=value ...]",
+                      "An experiment or a YAML file, and the file to write");
     command->add_flag("--force", arguments->force, "Replace a file that is there");
     command->footer(example(
         {"invar init mnist_mlp weights.safetensors seed=7", "invar train mnist_mlp init_from=weights.safetensors"}));

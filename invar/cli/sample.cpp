@@ -159,7 +159,8 @@ void add_sample(CLI::App& app, int&) {
     CLI::App* command =
         app.add_subcommand("sample", "Write text with a language model of a run, or of a Hugging Face folder");
     auto a = std::make_shared<SampleArguments>();
-    a->add_to(*command, "RUN|FOLDER PROMPT [key=value ...]");
+    a->add_to(*command, "RUN|FOLDER PROMPT [key=value ...]",
+              "The folder of a run or a Hugging Face model, and how the text begins");
     constexpr std::int64_t kMost = std::int64_t(1) << 24;
     add_whole<std::int64_t>(*command, "--tokens", a->options.tokens, 1, kMost, "How many at most", "N");
     command

@@ -107,8 +107,12 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     if (summary.status == "finished")
         for (const Measured& measured : summary.validation)
             table.row({"val " + measured.metric.name, measured.metric.str(measured.value)});
-    if (const auto& best = summary.best_checkpoint)
-        table.row({"best checkpoint", fmt::format("of step {}, {} {:.6g}", best->step, best->monitor, best->value)});
+    if (const auto& best = summary.best_checkpoint) {
+        std::string value = fmt::format("{:.6g}", best->value);
+        for (const Measured& measured : summary.validation)
+            if ("val_" + measured.metric.name == best->monitor) value = measured.metric.str(best->value);
+        table.row({"best checkpoint", fmt::format("of step {}, {} {}", best->step, best->monitor, value)});
+    }
     if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
     if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
     if (trained) {
