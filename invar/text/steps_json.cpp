@@ -1,4 +1,5 @@
 // Normalizers and pre-tokenizers as tokenizer.json spells them.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "invar/core/error.h"
@@ -113,12 +114,21 @@ class PreTokenizerReader {
     PreTokenizer result_;
 };
 
-void read_normalizer(const Json& json, std::string_view source, int depth, std::vector<RewriteStep>& steps) {
+// How many times as long replacements may make a text, one after the other; those of real files make three of one.
+constexpr double kMostGrowth = 1024;
+
+struct Normalizers {
+    std::vector<RewriteStep> steps;
+    double growth = 1;
+};
+
+void read_normalizer(const Json& json, std::string_view source, int depth, Normalizers& found) {
+    std::vector<RewriteStep>& steps = found.steps;
     const std::string type = type_of(json, "normalizer", source);
     if (type == "Sequence") {
         check<IoError>(depth < 8, "{}: normalizers are nested too deeply", source);
         for (const Json& each : list_field(json, "normalizers", source))
-            read_normalizer(each, source, depth + 1, steps);
+            read_normalizer(each, source, depth + 1, found);
     } else if (type == "NFC") {
         steps.push_back(RewriteStep::normal(NormalForm::nfc));
     } else if (type == "NFD") {
@@ -132,6 +142,9 @@ void read_normalizer(const Json& json, std::string_view source, int depth, std::
     } else if (type == "Replace") {
         const PatternText pattern = parse_pattern(json, source);
         std::string content = text_field(json, "content", source);
+        found.growth *= std::max(1.0, double(content.size()) / (pattern.regex ? 1.0 : double(pattern.text.size())));
+        check<IoError>(found.growth <= kMostGrowth, "{}: normalizers that make a text {:.3g} times as long", source,
+                       found.growth);
         steps.push_back(pattern.regex ? RewriteStep::replace_pattern(compile(pattern, source), std::move(content))
                                       : RewriteStep::replace(pattern.text, std::move(content)));
     } else {
@@ -160,9 +173,9 @@ PatternText parse_pattern(const Json& json, std::string_view source) {
 }
 
 std::vector<RewriteStep> parse_normalizer(const Json& json, std::string_view source) {
-    std::vector<RewriteStep> steps;
-    if (!json.is_null()) read_normalizer(json, source, 0, steps);
-    return steps;
+    Normalizers found;
+    if (!json.is_null()) read_normalizer(json, source, 0, found);
+    return found.steps;
 }
 
 PreTokenizer parse_pre_tokenizer(const Json& json, std::string_view source) {

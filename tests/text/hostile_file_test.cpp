@@ -108,6 +108,16 @@ TEST(HostileFile, WithAPatternThatNeverEnds) {
     EXPECT_ERROR(tokenizer.encode(std::string(200, 'a') + "b"), IoError, "takes too long on this text");
 }
 
+TEST(HostileFile, WithReplacementsThatGrowWithoutEnd) {
+    const Json longer = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(40, 'a')}};
+    const auto times = [&](int count) {
+        return changed("/normalizer",
+                       {{"type", "Sequence"}, {"normalizers", std::vector<Json>(std::size_t(count), longer)}});
+    };
+    EXPECT_EQ(parse_tokenizer(times(1).dump(), "long.json").encode("a").size(), 40u);
+    refuses(times(2), "a text 1.6e+03 times as long");
+}
+
 TEST(HostileFile, WithAVocabularyThatIsNone) {
     refuses(changed("/model/vocab", Json::object()), "the vocabulary is missing or empty");
     refuses(changed("/model/vocab", 5), "the vocabulary is missing or empty");
