@@ -1,4 +1,5 @@
 // `invar check`: a line for each check, and an exit code that scripts can go by.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"

@@ -1,4 +1,5 @@
 // `invar compare` and the reports of `invar validate`, through the program.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"

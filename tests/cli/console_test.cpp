@@ -1,4 +1,6 @@
 // How tables look to those who read them.
+#include <algorithm>
+
 #include "tests/cli/program.h"
 
 namespace invar::cli {

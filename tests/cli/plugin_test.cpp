@@ -88,6 +88,7 @@ TEST_F(Plugins, ThatAreNoneAreRefusedInOneLine) {
 
 TEST_F(Plugins, OfAnotherVersionAreRefusedBeforeAnyOfTheirCodeRuns) {
     const std::string plugin = compile("old", R"(
+#include <algorithm>
 #include <cstdlib>
 extern "C" const char invar_plugin_version[] = "invar plug-in for version 0.0.9";
 extern "C" void invar_plugin_start() {}

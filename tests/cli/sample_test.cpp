@@ -1,4 +1,5 @@
 // `invar sample`: text from a run, at the terminal.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"

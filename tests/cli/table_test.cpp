@@ -1,4 +1,5 @@
 // data=table: one's own file under the commands, without a line of code.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"

@@ -1,5 +1,6 @@
 #include "invar/data/loader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>

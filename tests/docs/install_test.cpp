@@ -2,6 +2,7 @@
 // there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "invar/core/shell.h"

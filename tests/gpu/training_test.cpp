@@ -1,4 +1,5 @@
 // Training on the GPU: the optimizer and the scaler against the CPU's, whole runs against each other, resuming.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"

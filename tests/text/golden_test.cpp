@@ -2,6 +2,7 @@
 // same text again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "invar/io/file.h"

@@ -1,6 +1,8 @@
 // A byte-level BPE learned from text.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "invar/io/file.h"
 #include "invar/text/train_bpe.h"
 #include "tests/core/expect_error.h"

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "invar/core/error.h"
 #include "invar/data/synthetic.h"
 #include "invar/nn/layers.h"
