@@ -12,8 +12,6 @@
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/hub/config_json.h"
-#include "invar/io/file.h"
-#include "invar/io/watch.h"
 #include "invar/models/language_model.h"
 #include "invar/report/text.h"
 #include "invar/tasks/registry.h"
@@ -65,13 +63,7 @@ void export_run(ExportArguments& arguments, int& exit_code) {
     } catch (const Error& error) {
         fail("{}: {}", found.path.string(), error.what());
     }
-    // Until here a signal ends us at once. From now on there is something to take away first, which unwinding does.
-    const StopOnSignal signals;
-    const IoWatch watch([&](FileAct, const fs::path& file) {
-        if (!is_temporary(file) || !StopOnSignal::requested()) return;
-        exit_code = StopOnSignal::exit_code();
-        fail("interrupted by {}; nothing was written", StopOnSignal::name());
-    });
+    const StopBetweenWrites stop(exit_code);
     const std::int64_t length = dynamic_cast<const LanguageModel&>(*model).context();
     const ExportedFolder written = export_model(folder, config.model, length, weights, options);
     const bool with_tokenizer = fs::exists(folder / "tokenizer.json");

@@ -8,9 +8,7 @@
 #include "invar/cli/console.h"
 #include "invar/cli/signals.h"
 #include "invar/core/error.h"
-#include "invar/io/file.h"
 #include "invar/io/safetensors.h"
-#include "invar/io/watch.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/setup.h"
 
@@ -40,13 +38,7 @@ void init(InitArguments& arguments, int& exit_code) {
     const Config config = arguments.load();
     const std::unique_ptr<Module> model = make_initial_model(*make_task(config), config);
     const StateDict weights = model->state_dict();
-    // Until here a signal ends us at once. From now on there is something to take away first, which unwinding does.
-    const StopOnSignal signals;
-    const IoWatch watch([&](FileAct, const std::filesystem::path& written) {
-        if (!is_temporary(written) || !StopOnSignal::requested()) return;
-        exit_code = StopOnSignal::exit_code();
-        fail("interrupted by {}; nothing was written", StopOnSignal::name());
-    });
+    const StopBetweenWrites stop(exit_code);
     save_safetensors(file, weights, {{"format", "pt"}});
     say(fmt::format("{}: {} tensors, {} parameters of {} by seed {}", file.string(), weights.size(),
                     human_count(model->parameter_count()), config.model.name(), config.seed));

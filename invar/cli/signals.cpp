@@ -8,6 +8,8 @@
 #include <system_error>
 #include <thread>
 
+#include "invar/core/error.h"
+#include "invar/io/file.h"
 #include "invar/io/temporary_folder.h"
 #include "invar/train/trainer.h"
 
@@ -127,5 +129,12 @@ const char* StopOnSignal::name() {
 int StopOnSignal::exit_code() {
     return 128 + first_signal;
 }
+
+StopBetweenWrites::StopBetweenWrites(int& exit_code)
+    : watch_([&exit_code](FileAct, const std::filesystem::path& file) {
+          if (!is_temporary(file) || !StopOnSignal::requested()) return;
+          exit_code = StopOnSignal::exit_code();
+          fail("interrupted by {}; nothing was written", StopOnSignal::name());
+      }) {}
 
 }  // namespace invar::cli

@@ -2,6 +2,8 @@
 // to save and stop; what was ignored when we were started, as nohup has it, stays ignored.
 #pragma once
 
+#include "invar/io/watch.h"
+
 namespace invar::cli {
 
 // Call this once at the start: a reader that leaves and a limit on file sizes (`ulimit -f`) become errors of the write
@@ -24,6 +26,17 @@ class StopOnSignal {
     static bool requested();
     static const char* name();  // "SIGTERM"; only where one came
     static int exit_code();     // 128 + its number, as shells have it: 130 after Ctrl-C
+};
+
+// For commands that write one file or folder: while it lives, a signal ends them by an error between two writes, so
+// that unwinding takes away what is not whole.
+class StopBetweenWrites {
+  public:
+    explicit StopBetweenWrites(int& exit_code);
+
+  private:
+    StopOnSignal signals_;
+    IoWatch watch_;
 };
 
 }  // namespace invar::cli

@@ -23,15 +23,11 @@ namespace fs = std::filesystem;
 namespace {
 
 struct TrainArguments : ConfigArguments {
-    std::optional<std::string> resume_given;
-    std::string resume, checkpoint;  // resume: as given, and never empty where it is
+    std::string resume, checkpoint;
     bool grad_ckpt = false, debug = false, print_config = false, quiet = false, require_validated = false;
 };
 
 Config resolve(TrainArguments& arguments) {
-    check<UsageError>(!arguments.resume_given || !arguments.resume_given->empty(),
-                      "--resume has no value; give the folder of a run, such as runs/{}", Config{}.exp_name);
-    arguments.resume = arguments.resume_given.value_or("");
     if (arguments.grad_ckpt) arguments.flags.push_back("trainer.recompute=block");
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
     check<UsageError>(arguments.checkpoint.empty() || !arguments.resume.empty(),
@@ -234,7 +230,15 @@ void add_train(CLI::App& app, int& exit_code) {
     a.flag_for(*command, "--batch_size", "data.batch_size", "Samples to a batch", "N");
     a.flag_for(*command, "--grad_accum_steps", "trainer.accumulate_grad_batches", "Batches to a step", "N");
     command->add_flag("--grad_ckpt", a.grad_ckpt, "Recompute activations in backward instead of keeping them");
-    command->add_option("--resume", a.resume_given, "Go on with the run of this folder; keys may be changed")
+    command
+        ->add_option_function<std::string>(
+            "--resume",
+            [&a](const std::string& folder) {
+                check<UsageError>(!folder.empty(), "--resume has no value; give the folder of a run, such as runs/{}",
+                                  Config{}.exp_name);
+                a.resume = folder;
+            },
+            "Go on with the run of this folder; keys may be changed")
         ->type_name("FOLDER");
     command
         ->add_option("--checkpoint", a.checkpoint,
