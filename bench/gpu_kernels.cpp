@@ -93,11 +93,14 @@ struct Kernel {
     Maker make;
 };
 
+std::int64_t elements(Dtype dtype) {
+    return kBytes / std::int64_t(size_of(dtype));
+}
 Tensor whole(Dtype dtype) {
-    return random({kBytes / std::int64_t(size_of(dtype))}, dtype);
+    return random({elements(dtype)}, dtype);
 }
 Tensor matrix(Dtype dtype, std::int64_t columns) {
-    return random({kBytes / std::int64_t(size_of(dtype)) / columns, columns}, dtype);
+    return random({elements(dtype) / columns, columns}, dtype);
 }
 
 Work unary(UnaryOp op, Dtype dtype) {
@@ -198,21 +201,26 @@ Work softmax_backward(std::int64_t columns, Dtype dtype) {
                 gpu().softmax_backward({y.size(0), columns, 1}, g.view(), y.view(), gx.view(), false);
             }};
 }
-Work cross_entropy(std::int64_t classes, bool backward, Dtype dtype) {
+enum class Pass { forward, backward, both };
+Work cross_entropy(std::int64_t classes, Pass pass, Dtype dtype) {
     const Tensor x = matrix(dtype, classes), target = ops::zeros({x.size(0)}, Dtype::i64, Device::cuda());
-    const Tensor losses = random({x.size(0)}, Dtype::f32), lse = random({x.size(0)}, Dtype::f32, 10, 11);
+    const Tensor losses = random({x.size(0)}, Dtype::f32), lse = random({2, x.size(0)}, Dtype::f32, 10, 11);
     const CrossEntropySpec spec{x.size(0), classes, -100, 0.0};
-    if (!backward) {
+    if (pass == Pass::forward)
         return {double(x.bytes()),
                 [=] { gpu().cross_entropy(spec, x.view(), target.view(), losses.view(), lse.view()); }};
-    }
+    if (pass == Pass::both)
+        return {2.0 * double(x.bytes()), [=, one = random({}, Dtype::f32, 1, 1)] {
+                    gpu().cross_entropy_in_place(spec, x.view(), target.view(), losses.view(), lse.view(), one.view());
+                }};
     const Tensor gx = Tensor::empty_like(x);
     return {2.0 * double(x.bytes()), [=] {
                 gpu().cross_entropy_backward(spec, x.view(), target.view(), lse.view(), losses.view(), View{},
                                              gx.view());
             }};
 }
-Work sum(const Span3& span, Dtype dtype) {
+Work sum(Dtype dtype, std::int64_t outer, std::int64_t n, std::int64_t inner) {
+    const Span3 span{outer, n, inner};
     const Tensor x = random({span.outer, span.n, span.inner}, dtype),
                  y = Tensor::empty({span.outer, span.inner}, Dtype::f32, Device::cuda());
     return {double(x.bytes()), [=] { gpu().sum(span, x.view(), y.view(), 1.0, false); }};
@@ -241,7 +249,7 @@ Work dropout(Dtype dtype) {
 }
 // The op allocates what it keeps for backward; so the ops are measured, not the kernels below them.
 Work max_pool(Dtype dtype, double bytes_of_a_winner) {
-    const Tensor x = random({kBytes / std::int64_t(size_of(dtype)) / (64 * 64 * 64), 64, 64, 64}, dtype);
+    const Tensor x = random({elements(dtype) / (64 * 64 * 64), 64, 64, 64}, dtype);
     const double outputs = double(x.numel()) / 4;
     return {kBytes + outputs * (double(size_of(dtype)) + bytes_of_a_winner), [=] {
                 const Tensor leaf = x.detach().set_requires_grad();
@@ -249,7 +257,7 @@ Work max_pool(Dtype dtype, double bytes_of_a_winner) {
             }};
 }
 Work avg_pool(Dtype dtype, bool backward) {
-    const std::int64_t images = kBytes / std::int64_t(size_of(dtype)) / (64 * 64 * 64);
+    const std::int64_t images = elements(dtype) / (64 * 64 * 64);
     const PoolSpec spec{images, 64, 64, 64, 32, 32, 2, 2, 2, 2, 0, 0, false};
     const Tensor x = random({images, 64, 64, 64}, dtype), y = random({images, 32, 32, 64}, dtype);
     return {1.25 * kBytes, [=] {
@@ -266,7 +274,6 @@ const NormWork kGptSum{kGpt, Dtype::f32, Dtype::f32, true, false};
 const NormWork kLlamaSum{{16384, 2048}, Dtype::f32, Dtype::f32, true, true};
 
 const std::vector<Kernel>& kernels() {
-    const std::int64_t k = 1024;
     static const std::vector<Kernel> all = {
         {"relu", kCopyBar, [](Dtype d) { return unary(UnaryOp::Relu, d); }},
         {"relu backward", kCopyBar, [](Dtype d) { return unary_backward(UnaryOp::Relu, d); }},
@@ -309,20 +316,13 @@ const std::vector<Kernel>& kernels() {
         {"batch_norm back 1024", kCopyBar, [](Dtype d) { return batch_norm_backward(1024, d); }},
         {"softmax 1024", kCopyBar, [](Dtype d) { return softmax(1024, d); }},
         {"softmax back 1024", kCopyBar, [](Dtype d) { return softmax_backward(1024, d); }},
-        {"cross_entropy 50304", 0, [](Dtype d) { return cross_entropy(50304, false, d); }},
-        {"cross_entropy b 50304", 0, [](Dtype d) { return cross_entropy(50304, true, d); }},
-        {"sum of all", kCopyBar,
-         [](Dtype d) {
-             return sum({1, kBytes / std::int64_t(size_of(d)), 1}, d);
-         }},
-        {"sum of rows 1024", kCopyBar,
-         [=](Dtype d) {
-             return sum({kBytes / std::int64_t(size_of(d)) / k, k, 1}, d);
-         }},
-        {"sum of columns 1024", kCopyBar,
-         [=](Dtype d) {
-             return sum({1, kBytes / std::int64_t(size_of(d)) / k, k}, d);
-         }},
+        {"cross_entropy 50304", 0, [](Dtype d) { return cross_entropy(50304, Pass::forward, d); }},
+        {"cross_entropy b 50304", 0, [](Dtype d) { return cross_entropy(50304, Pass::backward, d); }},
+        {"both at once 50304", 0, [](Dtype d) { return cross_entropy(50304, Pass::both, d); }},
+        {"both at once 151936", 0, [](Dtype d) { return cross_entropy(151936, Pass::both, d); }},
+        {"sum of all", kCopyBar, [](Dtype d) { return sum(d, 1, elements(d), 1); }},
+        {"sum of rows 1024", kCopyBar, [](Dtype d) { return sum(d, elements(d) / 1024, 1024, 1); }},
+        {"sum of columns 1024", kCopyBar, [](Dtype d) { return sum(d, 1, elements(d) / 1024, 1024); }},
         {"grad_stats", kCopyBar, grad_stats},
         {"all_finite", kCopyBar, all_finite},
         {"scale_gradients", kCopyBar, scale_gradients},

@@ -229,12 +229,12 @@ struct GeluTanh {
     static constexpr CastClass kCast = CastClass::keep;
     static constexpr Saves kSaves = Saves::input;
     template <class T> static INVAR_HD T twice_inner(T x) { return T(1.5957691216057307117) * (x + T(0.044715) * x * x * x); }
+    template <class T> static INVAR_HD T inner_slope(T x) { return T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x); }
     template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(twice_inner(x)); }
     template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
         const Logistic<T> s(twice_inner(x));
-        const T slope = T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x);
         const T bend = x * s.of * s.rest;  // 0 where the curve is straight, and where the slope may have overflowed
-        return g * select(bend == T(0), s.of, s.of + bend * slope);
+        return g * select(bend == T(0), s.of, s.of + bend * inner_slope(x));
     }
 };
 

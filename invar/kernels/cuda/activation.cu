@@ -8,6 +8,25 @@
 namespace invar::cuda {
 namespace {
 
+// Derivative and result of an op, in as many digits as the tensors keep: with more, arithmetic and not memory would be
+// the limit.
+template <class Op, class T>
+struct Both {
+    T slope, result;
+    __device__ Both(T g, T x) : slope(Op::backward(g, x, Scalars{})), result(Op::forward(x, Scalars{})) {}
+};
+// One exponential for the two. What is left of 1 has lost digits here that 16 bits do not have.
+template <>
+struct Both<pointwise::GeluTanh, Brief> {
+    Brief slope, result;
+    __device__ Both(Brief g, Brief x) {
+        using Op = pointwise::GeluTanh;
+        const Brief of = pointwise::logistic(Op::twice_inner(x)), bend = x * of * (Brief(1) - of);
+        slope = g * pointwise::select(bend == Brief(0), of, of + bend * Op::inner_slope(x));
+        result = x * of;
+    }
+};
+
 template <class Source, class Op>
 struct Passed {
     using C = typename Source::C;
@@ -22,36 +41,23 @@ struct Passed {
     Dense gx, again;
     std::int64_t columns;
     __device__ void prepare(std::int64_t, Local&) const {}
-    // In as many digits as the tensors keep: with more, arithmetic and not memory would be the limit.
-    __device__ static C derivative(C g, C s) {
-        if constexpr (kWidth == 8)
-            return C(Op::backward(Brief(g), Brief(s), Scalars{}));
-        else
-            return Op::backward(g, s, Scalars{});
-    }
-    __device__ static C result(C s) {
-        if constexpr (kWidth == 8)
-            return C(Op::forward(Brief(s), Scalars{}));
-        else
-            return Op::forward(s, Scalars{});
-    }
     __device__ void read(std::int64_t row, std::int64_t column, Raw& raw) const {
         raw.at = row * columns + column;
         gy.read(raw.at, raw.g);
         saved.read(raw.at, raw.saved);
     }
     __device__ void add(const Raw& raw, const Local&, C (*sums)[kWidth]) const {
+        using T = std::conditional_t<kWidth == 8, Brief, C>;
         C g[kWidth], s[kWidth];
         Source::unpack(raw.g, g);
         Source::unpack(raw.saved, s);
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) g[i] = derivative(g[i], s[i]);
-        Source::store(g, gx, raw.at);
-        if (again.data != nullptr) {
-#pragma unroll
-            for (int i = 0; i < kWidth; ++i) s[i] = result(s[i]);
-            Source::store(s, again, raw.at);
+        for (int i = 0; i < kWidth; ++i) {
+            const Both<Op, T> both{T(g[i]), T(s[i])};
+            g[i] = C(both.slope), s[i] = C(both.result);
         }
+        Source::store(g, gx, raw.at);
+        if (again.data != nullptr) Source::store(s, again, raw.at);
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) sums[0][i] += g[i];
     }

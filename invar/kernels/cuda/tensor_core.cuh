@@ -53,14 +53,15 @@ __device__ inline void load_straight(std::uint32_t (&r)[4], const void* shared) 
 // 16 bytes to shared memory behind our back; zeros where `there` is false.
 __device__ inline void fetch(void* shared, const void* global, bool there) {
     const auto address = std::uint32_t(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(there ? 16 : 0));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(there ? 16 : 0)
+                 : "memory");
 }
 __device__ inline void close_fetches() {
-    asm volatile("cp.async.commit_group;");
+    asm volatile("cp.async.commit_group;" ::: "memory");
 }
 template <int kOpen>
 __device__ inline void wait_for_fetches() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kOpen));
+    asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
 
 }  // namespace invar::cuda
