@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The other side of `invar bench --device cuda`: the same training steps in PyTorch, as its users write them (eager), under
-torch.compile, and with the whole step captured by hand in a CUDA graph; and its unscale + clip + fused AdamW over the shapes of
-GPT-2 large. AdamW, clip by norm 1.0, GradScaler for FP16, benchmark mode.
+torch.compile, and with the whole step captured by hand in a CUDA graph; its unscale + clip + fused AdamW over the shapes of
+GPT-2 large; and causal attention by itself, as gpu_attention measures ours. AdamW, clip by norm 1.0, GradScaler for FP16, benchmark mode.
 
 Prints one line a figure: work, precision, way, milliseconds.
 """
@@ -96,13 +96,39 @@ def optimizer_step():
     return milliseconds(step, 20)
 
 
+def attention(length, width, batch, heads):
+    """cuDNN's scaled_dot_product_attention, forward and backward: TFLOP/s of the pairs that are looked at."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def draw():
+        return torch.randn(batch, heads, length, width, device="cuda", dtype=torch.bfloat16)
+
+    q, k, v = (draw().requires_grad_() for _ in range(3))
+    gradient = draw()
+
+    def forward():
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        once = sorted(milliseconds(forward, 10) for _ in range(5))[2]
+        both = sorted(milliseconds(lambda: torch.autograd.grad(forward(), (q, k, v), gradient), 10) for _ in range(5))[2]
+    flops = 2.0 * batch * heads * length * length * width
+    print(f"attention T {length} D {width}: forward {flops / once * 1e-9:.1f} TFLOP/s, with backward {3.5 * flops / both * 1e-9:.1f}"
+          f" TFLOP/s, {both:.3f} ms", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ways", default="eager,compile,graph")
     parser.add_argument("--precisions", default="fp32,fp16,bf16")
+    parser.add_argument("--attention", action="store_true", help="attention alone")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
+    attention(1024, 64, 32, 12)
+    attention(4096, 128, 4, 16)
+    if arguments.attention:
+        return
     for way in arguments.ways.split(","):
         for work in WORKS:
             for precision in arguments.precisions.split(","):
