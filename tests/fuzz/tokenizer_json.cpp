@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 if (id >= tokenizer.vocabulary_size()) std::abort();
             tokenizer.decode(ids);
             // Where a part is accepted, it is the beginning of the whole.
-            WordCache cache;
+            text::WordCache cache;
             const std::size_t cut = text.size() / 2;
             const auto part = tokenizer.encode_part(text.substr(0, cut), text.substr(cut), true, cache);
             if (!part) continue;
