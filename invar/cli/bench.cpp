@@ -120,10 +120,10 @@ void add_bench(CLI::App& app, int& exit_code) {
     BenchArguments& a = *arguments;
     a.add_to(*command);
     command->add_option("--precisions", a.precisions, "What to measure; ratios are to 32-true")
-        ->option_text("NAME,...")
+        ->option_text("PRECISION,...")
         ->delimiter(',')
         ->allow_extra_args(false);  // what follows is for the configuration
-    command->add_option("--recompute", a.recompute, "Levels of trainer.recompute to measure for each precision")
+    command->add_option("--recompute", a.recompute, "Levels to measure for each precision: none, light or block")
         ->option_text("LEVEL,...")
         ->delimiter(',')
         ->allow_extra_args(false);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <memory>
 #include <sstream>
 
@@ -36,21 +35,22 @@ struct Words {
     std::vector<std::pair<std::string, Values>> values;  // of keys for which there is something to offer
 };
 
-std::vector<std::string> precisions_and(std::vector<std::string> others) {
-    others.insert(others.end(), Precision::names().begin(), Precision::names().end());
-    return others;
+std::vector<std::string> precisions() {
+    return {Precision::names().begin(), Precision::names().end()};
 }
 
-// The words of "one of none, light, block" or "auto, O0 or O1"; none where it is something else that is allowed.
-std::vector<std::string> words_allowed(std::string allowed) {
+// The words of "one of none, light, block" or "auto, O0 or O1"; none where it is something else that is allowed. What
+// takes more than a word to say ("last, best or the file of a checkpoint") is left out where `others` may be.
+std::vector<std::string> words_allowed(std::string allowed, bool others = false) {
     if (constexpr std::string_view kStart = "one of "; allowed.starts_with(kStart)) allowed.erase(0, kStart.size());
     if (const std::size_t at = allowed.rfind(" or "); at != allowed.npos) allowed.replace(at, 4, ", ");
     std::vector<std::string> words;
     for (std::size_t begin = 0, end = 0; end != allowed.npos; begin = end + 2) {
         end = allowed.find(", ", begin);
         const std::string word = allowed.substr(begin, end == allowed.npos ? end : end - begin);
-        if (word.empty() || word.find(' ') != word.npos) return {};
-        if (word.find(':') == word.npos) words.push_back(word);  // cuda:N stands for many
+        const bool single = !word.empty() && word.find(' ') == word.npos;
+        if (!single && !others) return {};
+        if (single && word.find(':') == word.npos) words.push_back(word);  // cuda:N stands for many
     }
     return words.size() > 1 ? words : std::vector<std::string>();
 }
@@ -58,7 +58,7 @@ std::vector<std::string> words_allowed(std::string allowed) {
 Values values_of(const KeyInfo& key) {
     const bool text = key.type == "text" || key.type == "list of texts";
     if (key.type == "true or false") return {.words = {"true", "false"}};
-    if (text && key.allowed == "see Precision names") return {.words = precisions_and({})};
+    if (text && key.allowed == "see Precision names") return {.words = precisions()};
     Values values{.words = words_allowed(key.allowed)};
     // Texts that are no paths (the name of a run, say) are few, and names of files do no harm there.
     values.files = text && values.words.empty();
@@ -87,33 +87,32 @@ bool takes_value(const CLI::Option& option) {
     return option.get_items_expected_max() > 0;
 }
 
-// By its name where its help tells the values in a sentence, otherwise by what stands for the value there.
+// By what stands for the value in the help: FILE, or bash|zsh|fish, where PRECISION stands for all of them; else by its
+// description, as in "Where to run: cpu, cuda or auto"; else by the key that it is another name of.
 Values values_of(const CLI::Option& option) {
-    static const std::map<std::string, Values> kNamed = {
-        {"device", {.words = {"cpu", "cuda", "auto"}}},
-        {"mixed_precision", {.words = precisions_and({"no", "fp16", "bf16"})}},
-        {"amp_opt_level", {.words = {"O0", "O1", "O2", "O3"}}},
-        {"precisions", {.words = precisions_and({}), .several = true}},
-        {"candidates", {.words = precisions_and({"configured"}), .several = true}},
-        {"recompute", {.words = {"none", "light", "block"}, .several = true}},
-        {"as", {.words = {"fp16", "bf16", "fp8", "e4m3", "e5m2"}, .several = true}},
-        {"dtype", {.words = {"f32", "bf16", "f16"}}},
-        {"class", {.words = {"low", "fp32", "wide_inside", "widest", "keep", "refuse"}}},
-        {"checkpoint", {.words = {"last", "best"}, .files = true}},
-    };
-    for (const std::string& name : option.get_lnames())
-        if (const auto named = kNamed.find(name); named != kNamed.end()) return named->second;
-    const std::string text = option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
+    std::string text = option.get_option_text().empty() ? option.get_type_name() : option.get_option_text();
     Values values;
-    if (text.find('|') != text.npos) {
-        std::istringstream words(text);
-        for (std::string word; std::getline(words, word, '|');)
-            if (std::ranges::all_of(word, [](unsigned char c) { return std::islower(c) || std::isdigit(c); }))
-                values.words.push_back(word);
+    if (constexpr std::string_view kMore = ",..."; text.ends_with(kMore)) {
+        values.several = true;
+        text.erase(text.size() - kMore.size());
     }
-    const auto says = [&](const char* word) { return text.find(word) != text.npos; };
-    values.files = says("FILE") || says("FOLDER") || says("PATH") || says("DIR") ||
-                   (option.get_positional() && values.words.empty());
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, '|');)
+        if (word == "PRECISION")
+            std::ranges::copy(Precision::names(), std::back_inserter(values.words));
+        else if (std::ranges::all_of(word, [](unsigned char c) { return std::islower(c) || std::isdigit(c); }))
+            values.words.push_back(word);
+    std::string told = option.get_description();
+    if (const std::size_t at = told.find(": "); at != told.npos) told.erase(0, at + 2);
+    told = told.substr(0, told.find(';'));
+    const auto says = [](const std::string& where, const char* word) { return where.find(word) != where.npos; };
+    if (values.words.empty() && !option.get_positional()) values.words = words_allowed(told, true);
+    values.files = says(text, "FILE") || says(text, "FOLDER") || says(text, "PATH") || says(text, "DIR") ||
+                   says(told, "the file of") || (option.get_positional() && values.words.empty());
+    if (!values.words.empty() || values.files) return values;
+    for (const KeyInfo& key : config_keys())
+        for (const std::string& name : option.get_lnames())
+            if (std::ranges::find(key.aliases, name) != key.aliases.end()) return values_of(key);
     return values;
 }
 
@@ -240,18 +239,39 @@ complete -F _invar invar
                        fmt::arg("keywords", joined(words.keys)));
 }
 
+// How zsh adds the values to what it offers.
+std::string zsh_values(const Values& values) {
+    std::string text;
+    if (values.several) text += "compset -P '*,'; ";
+    if (!values.words.empty()) text += fmt::format("compadd -- {}; ", joined(values.words));
+    if (values.files) text += "_files; ";
+    return text;
+}
+
 std::string zsh_script(const std::vector<const CLI::App*>& commands, const Words& words) {
-    std::string cases;
-    for (const CLI::App* command : commands)
+    std::string cases, taken, keys;
+    for (const CLI::App* command : commands) {
         cases += fmt::format("        {}) flags=({}) ;;\n", command->get_name(), joined(flags_of(*command)));
+        for (const CLI::Option* option : command->get_options()) {
+            if (option->get_positional() || !takes_value(*option)) continue;
+            for (const std::string& name : option->get_lnames())
+                taken += fmt::format("        {}:--{}) {}return ;;\n", command->get_name(), name,
+                                     zsh_values(values_of(*option)));
+        }
+    }
+    for (const auto& [key, values] : words.values)
+        keys += fmt::format("            {}) {};;\n", key, zsh_values(values));
     return fmt::format(R"(#compdef invar
 # zsh completion for invar; to use it: source <(invar completion zsh)
 _invar() {{
     local -a flags
+    local key
     if (( CURRENT == 2 )); then
         compadd -- {commands} --help --version
         return
     fi
+    case $words[2]:$words[CURRENT-1] in
+{taken}    esac
     case $words[2] in
 {cases}    esac
     if [[ $PREFIX == -* ]]; then
@@ -260,19 +280,37 @@ _invar() {{
     fi
     case $words[2] in
         {configured})
+            if [[ $PREFIX == *=* ]]; then
+                key=${{PREFIX%%=*}}
+                compset -P '*='
+                case $key in
+{keys}                esac
+                return
+            fi
             compadd -- {experiments} {choices}
-            compadd -S '' -- {keys}
+            compadd -S '' -- {keywords}
             _files
             ;;
         completion) compadd -- bash zsh fish ;;
+        *) _files ;;
     esac
 }}
 compdef _invar invar
 )",
                        fmt::arg("commands", names_of(commands, false)), fmt::arg("cases", cases),
+                       fmt::arg("taken", taken), fmt::arg("keys", keys),
                        fmt::arg("configured", names_of(commands, true)),
                        fmt::arg("experiments", joined(words.experiments)), fmt::arg("choices", joined(words.choices)),
-                       fmt::arg("keys", joined(words.keys)));
+                       fmt::arg("keywords", joined(words.keys)));
+}
+
+// What an option takes, in fish's own options.
+std::string fish_values(const CLI::Option& option) {
+    if (!takes_value(option)) return " -f";
+    const Values values = values_of(option);
+    std::string text = values.files ? " -r -F" : " -x";
+    if (!values.words.empty()) text += fmt::format(" -a '{}'", joined(values.words));
+    return text;
 }
 
 std::string fish_script(const std::vector<const CLI::App*>& commands, const Words& words) {
@@ -280,16 +318,21 @@ std::string fish_script(const std::vector<const CLI::App*>& commands, const Word
     script +=
         "complete -c invar -f -n __fish_use_subcommand -l help\ncomplete -c invar -f -n __fish_use_subcommand -l "
         "version\n";
+    std::vector<std::string> pairs;
+    for (const auto& [key, values] : words.values)
+        for (const std::string& word : values.words) pairs.push_back(key + "=" + word);
     for (const CLI::App* command : commands) {
         std::string about = command->get_description();
         std::erase(about, '\'');
         const std::string& name = command->get_name();
         script += fmt::format("complete -c invar -f -n __fish_use_subcommand -a {} -d '{}'\n", name, about);
         const std::string inside = fmt::format("complete -c invar -n '__fish_seen_subcommand_from {}'", name);
-        for (const std::string& flag : flags_of(*command)) script += fmt::format("{} -l {}\n", inside, flag.substr(2));
+        for (const CLI::Option* option : command->get_options())
+            for (const std::string& flag : option->get_lnames())
+                script += fmt::format("{} -l {}{}\n", inside, flag, fish_values(*option));
         if (takes_config(*command))
-            script += fmt::format("{} -a '{} {} {}'\n", inside, joined(words.experiments), joined(words.choices),
-                                  joined(words.keys));
+            script += fmt::format("{} -a '{} {} {} {}'\n", inside, joined(words.experiments), joined(words.choices),
+                                  joined(words.keys), joined(pairs));
     }
     return script + "complete -c invar -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n";
 }

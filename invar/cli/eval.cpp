@@ -117,7 +117,7 @@ void add_eval(CLI::App& app, int&) {
                       "The folder of a run, or a file of weights with the experiment or YAML file they are of");
     command
         ->add_option("--checkpoint", arguments->checkpoint,
-                     "Which one of a run: last, best (see checkpoint.monitor) or the file of a checkpoint")
+                     "Which one of a run (best by checkpoint.monitor): last, best or the file of a checkpoint")
         ->type_name("WHICH");
     command->add_flag("--json", arguments->json, "Print one JSON object");
     command->footer(example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet --checkpoint best",

@@ -215,7 +215,7 @@ void add_inspect(CLI::App& app, int&) {
         ->add_option("files", a.files, "Weights, gradients or activations of any framework; several are taken together")
         ->required()
         ->option_text("FILE.safetensors ...");
-    command->add_option("--as", a.formats, "Formats to try: fp16, bf16, fp8 (or e4m3, e5m2)")->option_text("NAME,...");
+    command->add_option("--as", a.formats, "Formats to try: fp16, bf16, fp8, e4m3 or e5m2")->option_text("NAME,...");
     command->add_option("--top", a.top, "Tensors to show for each format, worst first; 0 for all")->option_text("N");
     command->add_option("--threads", a.threads, "Threads that read; 0 for one a core")->option_text("N");
     command->add_flag("--json", a.json, "One JSON object a line: every tensor, then the total");

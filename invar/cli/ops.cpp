@@ -57,9 +57,14 @@ std::string markdown_row(const std::vector<std::string>& cells) {
     return line;
 }
 
-void list_ops(const OpsArguments& arguments) {
+std::vector<std::string> names_of_classes() {
     std::vector<std::string> names;
     for (const CastClass cast : kClasses) names.emplace_back(name_of(cast));
+    return names;
+}
+
+void list_ops(const OpsArguments& arguments) {
+    const std::vector<std::string> names = names_of_classes();
     const bool known =
         arguments.cast_class.empty() || std::find(names.begin(), names.end(), arguments.cast_class) != names.end();
     check<UsageError>(known, "--class {}: unknown class{}; there are {}", arguments.cast_class,
@@ -90,7 +95,7 @@ void add_ops(CLI::App& app, int&) {
     auto arguments = std::make_shared<OpsArguments>();
     command
         ->add_option("--class", arguments->cast_class,
-                     "Only those of this class: low, fp32, wide_inside, widest, keep or refuse")
+                     fmt::format("Only those of this class: {}", fmt::join(names_of_classes(), ", ")))
         ->type_name("CLASS");
     command->add_flag("--json", arguments->json, "Print one JSON object a line");
     command->add_flag("--markdown", arguments->markdown, "Print a Markdown document");

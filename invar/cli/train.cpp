@@ -220,7 +220,7 @@ void add_train(CLI::App& app, int& exit_code) {
     auto arguments = std::make_shared<TrainArguments>();
     TrainArguments& a = *arguments;
     a.add_to(*command);
-    a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16 or any other spelling", "NAME");
+    a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16 or any other spelling", "no|fp16|bf16|PRECISION");
     a.flag_for(*command, "--amp_opt_level", "trainer.amp_level",
                "O0 casts nothing, O1 goes by operation, O2 almost all low, O3 so and 16-bit weights", "LEVEL");
     a.flag_for(*command, "--grad_scaler_init", "scaler.init_scale", "Loss scale at the start", "SCALE");
@@ -242,7 +242,7 @@ void add_train(CLI::App& app, int& exit_code) {
         ->type_name("FOLDER");
     command
         ->add_option("--checkpoint", a.checkpoint,
-                     "Where --resume goes on: last, best (see checkpoint.monitor) or the file of a checkpoint")
+                     "Where --resume goes on (best by checkpoint.monitor): last, best or the file of a checkpoint")
         ->type_name("WHICH");
     command->add_flag("--require-validated", a.require_validated,
                       "Refuse a precision that `invar validate` has not passed for this model and data");

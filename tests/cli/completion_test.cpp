@@ -52,6 +52,12 @@ TEST_F(Completion, OffersTheValuesOfAnOptionAndNothingElse) {
     EXPECT_EQ(completed("invar bench --precisions 32-true,bf"), "32-true,bf16-mixed\n32-true,bf16-true\n");
     EXPECT_EQ(completed("invar tokenize --eot a"), "after\n");
     EXPECT_EQ(completed("invar export runs/gpt out --dtype b"), "bf16\n");
+    EXPECT_EQ(completed("invar tune --as "), "fp16\nbf16\n");
+    EXPECT_EQ(completed("invar inspect x --as fp16,e"), "fp16,e4m3\nfp16,e5m2\n");
+    EXPECT_EQ(completed("invar train --amp_opt_level O"), "O0\nO1\nO2\nO3\n");
+    EXPECT_EQ(completed("invar train --checkpoint b"), "best\nbook.txt\n");
+    EXPECT_EQ(completed("invar validate --candidates 16-mixed,con"), "16-mixed,configured\n");
+    EXPECT_EQ(completed("invar ops --class w"), "wide_inside\nwidest\n");
     EXPECT_EQ(completed("invar train --threads "), "");
     EXPECT_EQ(completed("invar completion "), "bash\nzsh\nfish\n");
 }
@@ -62,6 +68,38 @@ TEST_F(Completion, OffersTheValuesOfAKey) {
     EXPECT_EQ(completed("invar train trainer.amp_level=O"), "O0\nO1\nO2\nO3\n");
     EXPECT_EQ(completed("invar train scaler.enabled="), "true\nfalse\n");
     EXPECT_EQ(completed("invar train trainer=fp16_s"), "fp16_safe\n");
+}
+
+TEST_F(Completion, IsFishsToo) {
+    if (shell("command -v fish").code != 0) GTEST_SKIP() << "there is no fish here";
+    std::ofstream(folder_ / "completion.fish") << invar({"completion", "fish"}).out;
+    const auto offered = [&](const std::string& line) {
+        return shell("HOME=$PWD fish --no-config -c 'source completion.fish; complete -C \"" + line + "\"'").out;
+    };
+    EXPECT_EQ(offered("invar train --device c"), "cpu\ncuda\n");
+    EXPECT_EQ(offered("invar tune --as "), "bf16\nfp16\n");
+    EXPECT_EQ(offered("invar train trainer.precision=bf"),
+              "trainer.precision=bf16-mixed\ntrainer.precision=bf16-true\n");
+    EXPECT_EQ(offered("invar tokenize book.txt --tokenizer tok"), "tokens.json\n");
+}
+
+TEST_F(Completion, IsZshsToo) {
+    if (shell("command -v zsh").code != 0) GTEST_SKIP() << "there is no zsh here";
+    std::ofstream(folder_ / "completion.zsh") << invar({"completion", "zsh"}).out;
+    // Its functions are called outside of a line editor: what would be offered is printed instead.
+    const auto offered = [&](const std::string& words, const std::string& prefix) {
+        return shell(
+                   "zsh -f -c 'compdef() {}; compset() {}; _files() { print files }; compadd() { shift; print -l "
+                   "-- $*; }; source ./completion.zsh; words=(invar " +
+                   words + " \"" + prefix + "\"); CURRENT=${#words}; PREFIX=\"" + prefix + "\"; _invar'")
+            .out;
+    };
+    EXPECT_EQ(offered("train --device", ""), "cpu\ncuda\nauto\n");
+    EXPECT_EQ(offered("tune --as", ""), "fp16\nbf16\n");
+    EXPECT_EQ(offered("train --checkpoint", ""), "last\nbest\nfiles\n");
+    EXPECT_EQ(offered("train gpt", "scaler.enabled="), "true\nfalse\n");
+    EXPECT_EQ(offered("train --threads", ""), "");
+    EXPECT_EQ(offered("tokenize", "bo"), "files\n");
 }
 
 TEST_F(Completion, GoesOnBehindAnOptionThatTakesNothingAndBehindAPlugin) {
