@@ -25,8 +25,8 @@ int safety_of(Kind kind) {
     return 3;
 }
 
-// O3 means 16 bits throughout, which is what a ladder leads away from.
-Precision rung(const TrainerConfig& config, const std::string& name) {
+// At the configured level, except O3: that means 16 bits throughout, which a safer precision leaves.
+Precision safer_precision(const TrainerConfig& config, const std::string& name) {
     return config.amp_level == "O3" ? Precision::parse(name) : config.at_level(name);
 }
 
@@ -57,19 +57,19 @@ std::vector<std::int64_t> PrecisionPlan::changes() const {
 }
 
 void PrecisionPlan::hold_at(const std::string& precision) {
-    held_ = rung(config_, precision);
+    held_ = safer_precision(config_, precision);
 }
 
 std::optional<Precision> PrecisionPlan::safer_than(const Precision& precision) const {
     switch (precision.kind) {
         case Kind::fp16_true:
-            return rung(config_, "16-mixed");
+            return safer_precision(config_, "16-mixed");
         case Kind::fp16_mixed:
         case Kind::bf16_true:
-            return rung(config_, "bf16-mixed");
+            return safer_precision(config_, "bf16-mixed");
         case Kind::bf16_mixed:
         case Kind::tf32:
-            return rung(config_, "32-true");
+            return safer_precision(config_, "32-true");
         case Kind::fp32:
             break;
     }

@@ -18,7 +18,7 @@ class PrecisionPlan {
     Precision at(std::int64_t done) const;
     // The steps before which it changes, in order; the first is 0.
     std::vector<std::int64_t> changes() const;
-    // The next rung of the ladder that ends in FP32; nothing on the last one.
+    // The next safer precision, up to FP32; nothing behind that.
     std::optional<Precision> safer_than(const Precision& precision) const;
     // From now on nothing less safe than this.
     void hold_at(const std::string& precision);

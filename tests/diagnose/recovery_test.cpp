@@ -59,7 +59,7 @@ TEST(Remedy, IsKeptAcrossAResume) {
         EXPECT_EQ(ours.tensors.at(name).to_vector<float>(), tensor.to_vector<float>()) << name;
 }
 
-TEST(Remedy, GivesWayToTheLadderWhereItIsNotWanted) {
+TEST(Remedy, GivesWayToASaferPrecisionWhereItIsNotWanted) {
     const ScratchFolder scratch;
     Config config = out_of_range_config(scratch.path());
     config.stability.apply_remedy = false;
@@ -70,7 +70,7 @@ TEST(Remedy, GivesWayToTheLadderWhereItIsNotWanted) {
     EXPECT_FALSE(run.recoveries[0].remedy);
 }
 
-TEST(Remedy, GivesWayToTheLadderWhereItHasBeenTriedBefore) {
+TEST(Remedy, GivesWayToASaferPrecisionWhereItHasBeenTriedBefore) {
     const ScratchFolder scratch;
     Config config = out_of_range_config(scratch.path());
     Trainer trainer(config);

@@ -198,7 +198,7 @@ TEST(Recovery, AResumedRunKeepsTheRecoveredPrecision) {
     }
 }
 
-// A NaN in the data is nobody's precision's fault: the ladder ends in FP32, and the run ends with a diagnosis.
+// A NaN in the data is nobody's precision's fault: recovery goes as far as FP32, and the run ends with a diagnosis.
 TEST(Recovery, EndsWithADiagnosisWhereNoPrecisionHelps) {
     const ScratchFolder scratch;
     Config config = small_config(scratch.path());
