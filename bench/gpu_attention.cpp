@@ -106,6 +106,11 @@ int main(int count, char** arguments) {
             fmt::print(stderr, "gpu_attention: no GPU: {}\n", invar::why_no_cuda());
             return 2;
         }
+        const bool alone = count > 1 && std::string_view(arguments[1]) == "plain";
+        if (count > 1 && !alone) {
+            fmt::print(stderr, "gpu_attention: '{}' is not known; there is: gpu_attention [plain]\n", arguments[1]);
+            return 2;
+        }
         using invar::Case;
         const std::vector<Case> plain{{32, 12, 12, 1024, 64, true},
                                       {4, 16, 16, 4096, 128, true},
@@ -113,7 +118,7 @@ int main(int count, char** arguments) {
                                       {4, 32, 8, 4096, 128, true},
                                       {128, 12, 12, 197, 64, false}};
         for (const Case& c : plain) invar::measure(c, false);
-        if (count > 1 && std::string_view(arguments[1]) == "plain") return 0;
+        if (alone) return 0;
         for (const Case& c : plain) invar::measure(c, true);
         for (const Case::Rule rule : {Case::documents, Case::padding, Case::dropout, Case::bias}) {
             invar::measure({8, 32, 4, 2048, 64, true, rule}, true);

@@ -35,10 +35,6 @@ struct Words {
     std::vector<std::pair<std::string, Values>> values;  // of keys for which there is something to offer
 };
 
-std::vector<std::string> precisions() {
-    return {Precision::names().begin(), Precision::names().end()};
-}
-
 // The words of "one of none, light, block" or "auto, O0 or O1"; none where it is something else that is allowed. What
 // takes more than a word to say ("last, best or the file of a checkpoint") is left out where `others` may be.
 std::vector<std::string> words_allowed(std::string allowed, bool others = false) {
@@ -58,7 +54,8 @@ std::vector<std::string> words_allowed(std::string allowed, bool others = false)
 Values values_of(const KeyInfo& key) {
     const bool text = key.type == "text" || key.type == "list of texts";
     if (key.type == "true or false") return {.words = {"true", "false"}};
-    if (text && key.allowed == "see Precision names") return {.words = precisions()};
+    if (text && key.allowed == "see Precision names")
+        return {.words = {Precision::names().begin(), Precision::names().end()}};
     Values values{.words = words_allowed(key.allowed)};
     // Texts that are no paths (the name of a run, say) are few, and names of files do no harm there.
     values.files = text && values.words.empty();
@@ -309,7 +306,9 @@ std::string fish_values(const CLI::Option& option) {
     if (!takes_value(option)) return " -f";
     const Values values = values_of(option);
     std::string text = values.files ? " -r -F" : " -x";
-    if (!values.words.empty()) text += fmt::format(" -a '{}'", joined(values.words));
+    std::string words = joined(values.words);
+    if (values.several) words = fmt::format("(__fish_append , {})", words);
+    if (!values.words.empty()) text += fmt::format(" -a '{}'", words);
     return text;
 }
 

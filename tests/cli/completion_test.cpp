@@ -78,6 +78,7 @@ TEST_F(Completion, IsFishsToo) {
     };
     EXPECT_EQ(offered("invar train --device c"), "cpu\ncuda\n");
     EXPECT_EQ(offered("invar tune --as "), "bf16\nfp16\n");
+    EXPECT_EQ(offered("invar bench --precisions 32-true,bf"), "32-true,bf16-mixed\n32-true,bf16-true\n");
     EXPECT_EQ(offered("invar train trainer.precision=bf"),
               "trainer.precision=bf16-mixed\ntrainer.precision=bf16-true\n");
     EXPECT_EQ(offered("invar tokenize book.txt --tokenizer tok"), "tokens.json\n");

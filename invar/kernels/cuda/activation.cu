@@ -8,21 +8,21 @@
 namespace invar::cuda {
 namespace {
 
-// Derivative and result of an op, in as many digits as the tensors keep: with more, arithmetic and not memory would be
-// the limit.
+// What an op hands back and its result, in as many digits as the tensors keep: with more, arithmetic and not memory
+// would be the limit.
 template <class Op, class T>
 struct Both {
-    T slope, result;
-    __device__ Both(T g, T x) : slope(Op::backward(g, x, Scalars{})), result(Op::forward(x, Scalars{})) {}
+    T gradient, result;
+    __device__ Both(T g, T x) : gradient(Op::backward(g, x, Scalars{})), result(Op::forward(x, Scalars{})) {}
 };
 // One exponential for the two. What is left of 1 has lost digits here that 16 bits do not have.
 template <>
 struct Both<pointwise::GeluTanh, Brief> {
-    Brief slope, result;
+    Brief gradient, result;
     __device__ Both(Brief g, Brief x) {
         using Op = pointwise::GeluTanh;
         const Brief of = pointwise::logistic(Op::twice_inner(x)), bend = x * of * (Brief(1) - of);
-        slope = g * pointwise::select(bend == Brief(0), of, of + bend * Op::inner_slope(x));
+        gradient = g * pointwise::select(bend == Brief(0), of, of + bend * Op::inner_slope(x));
         result = x * of;
     }
 };
@@ -54,7 +54,7 @@ struct Passed {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) {
             const Both<Op, T> both{T(g[i]), T(s[i])};
-            g[i] = C(both.slope), s[i] = C(both.result);
+            g[i] = C(both.gradient), s[i] = C(both.result);
         }
         Source::store(g, gx, raw.at);
         if (again.data != nullptr) Source::store(s, again, raw.at);
