@@ -82,30 +82,52 @@ class Sum {
     bool owned_ = false;
 };
 
-using Sums = std::unordered_map<const Node*, Sum>;
-
-// Those of the backward that runs on this thread; nullptr where none does, and where a watcher wants the parts.
-Sums*& running_sums() {
-    thread_local Sums* sums = nullptr;
-    return sums;
-}
-
-// Makes them the running ones until the end of a scope. A checkpointed region runs a backward inside another one.
-class SumsScope {
-  public:
-    explicit SumsScope(Sums* sums) : outer_(std::exchange(running_sums(), sums)) {}
-    ~SumsScope() { running_sums() = outer_; }
-    SumsScope(const SumsScope&) = delete;
-    SumsScope& operator=(const SumsScope&) = delete;
-
-  private:
-    Sums* outer_;
+// Later nodes first: a node's sequence number is larger than those of all its inputs, leaves excepted, and leaves
+// have nothing behind them.
+struct Earlier {
+    bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+        return a->sequence() < b->sequence();
+    }
 };
 
-// Whether what one node hands on to `input` now is all that `input` will get in the backward that runs.
-bool is_whole_gradient_of(const Node& input) {
-    return running_sums() != nullptr && !running_sums()->contains(&input) && input.readers() == 1 && !input.has_hooks();
+// A backward on its way: the gradients so far, the nodes that have some, and the one whose turn it is.
+struct Run {
+    std::unordered_map<const Node*, Sum> sums;
+    std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Earlier> ready;
+    const Node* current = nullptr;
+
+    void add(const std::shared_ptr<Node>& node, const Tensor& gradient) {
+        const auto [place, fresh] = sums.try_emplace(node.get());
+        place->second.add(gradient);
+        if (fresh) ready.push(node);
+    }
+    // Whether `input`, one of the current node's, has its turn right after it, with the gradient that it is now handed.
+    bool comes_next(const Node& input) const {
+        if (sums.contains(&input) || input.readers() != 1 || input.has_hooks()) return false;
+        const auto is_before = [&](const Node& other) { return other.sequence() <= input.sequence(); };
+        for (const std::shared_ptr<Node>& other : current->inputs())
+            if (other && dynamic_cast<const Accumulator*>(other.get()) == nullptr && !is_before(*other)) return false;
+        return ready.empty() || is_before(*ready.top());
+    }
+};
+
+// The backward that runs on this thread; nullptr where none does, and where a watcher wants each node's own part.
+Run*& running() {
+    thread_local Run* run = nullptr;
+    return run;
 }
+
+// Makes one the running one until the end of a scope. A checkpointed region runs a backward inside another one.
+class RunScope {
+  public:
+    explicit RunScope(Run* run) : outer_(std::exchange(running(), run)) {}
+    ~RunScope() { running() = outer_; }
+    RunScope(const RunScope&) = delete;
+    RunScope& operator=(const RunScope&) = delete;
+
+  private:
+    Run* outer_;
+};
 
 }  // namespace
 
@@ -222,7 +244,8 @@ Tensor SavedTensor::unpack(const Node& node, const Tensor& gradient) const {
     if (const std::shared_ptr<Storage> storage = recipe_->storage.lock())
         unchanged(storage->version(), "the result of " + recipe_->maker->where());
     Node& maker = *recipe_->maker;
-    const Tensor again = maker.recompute(gradient && is_whole_gradient_of(maker) ? gradient : Tensor{});
+    const bool may_begin = gradient && running() != nullptr && running()->comes_next(maker);
+    const Tensor again = maker.recompute(may_begin ? gradient : Tensor{});
     return again.as_strided(recipe_->offset, recipe_->shape, recipe_->strides);
 }
 
@@ -251,32 +274,23 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
     }
 
     const NoGrad no_grad;
-    // Later nodes first: a node's sequence number is larger than those of all its inputs, leaves excepted, and leaves
-    // have nothing behind them.
-    const auto earlier = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) {
-        return a->sequence() < b->sequence();
-    };
-    std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, decltype(earlier)> ready(earlier);
-    Sums sums;
-    for (std::size_t i = 0; i < roots.size(); ++i) {
-        const std::shared_ptr<Node> start = gradient_edge(roots[i]);
-        const auto [place, fresh] = sums.try_emplace(start.get());
-        place->second.add(gradients[i].defined() ? gradients[i] : filled_like(roots[i], 1.0));
-        if (fresh) ready.push(start);
-    }
+    Run run;
+    for (std::size_t i = 0; i < roots.size(); ++i)
+        run.add(gradient_edge(roots[i]), gradients[i].defined() ? gradients[i] : filled_like(roots[i], 1.0));
 
-    while (!ready.empty()) {
-        const std::shared_ptr<Node> node = ready.top();
-        ready.pop();
-        Tensor incoming = node->run_hooks(sums.extract(node.get()).mapped().take());
+    while (!run.ready.empty()) {
+        const std::shared_ptr<Node> node = run.ready.top();
+        run.ready.pop();
+        run.current = node.get();
+        Tensor incoming = node->run_hooks(run.sums.extract(node.get()).mapped().take());
         Tensors outgoing;
         if (OpWatcher* const watcher = OpWatcher::current()) {
             const PauseWatch pause;
-            const SumsScope apart(nullptr);
+            const RunScope apart(nullptr);
             outgoing = node->backward(incoming);
             watcher->backward({*node, incoming, outgoing});
         } else {
-            const SumsScope mine(&sums);
+            const RunScope mine(&run);
             outgoing = node->backward(incoming);
         }
         incoming = {};
@@ -289,19 +303,17 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
                 input->backward(outgoing[i]);
                 continue;
             }
-            const auto [place, fresh] = sums.try_emplace(input.get());
-            place->second.add(outgoing[i]);
-            if (fresh) ready.push(input);
+            run.add(input, outgoing[i]);
             outgoing[i] = {};
         }
     }
 }
 
 Tensor take_pending_gradient(const Node& input, const Shape& shape, Dtype dtype) {
-    if (running_sums() == nullptr) return {};
-    const auto found = running_sums()->find(&input);
+    if (running() == nullptr) return {};
+    const auto found = running()->sums.find(&input);
     // The entry stays, and with it the node's place in the queue.
-    return found != running_sums()->end() && found->second.is(shape, dtype) ? found->second.take() : Tensor{};
+    return found != running()->sums.end() && found->second.is(shape, dtype) ? found->second.take() : Tensor{};
 }
 
 GradMode::GradMode(bool recording) : previous_(recording_flag()) {

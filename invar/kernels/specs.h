@@ -216,8 +216,9 @@ struct NormBackward {
     View gy, x, gamma, mean, rstd;
     View gx;
     View pending;  // of gx's dtype: added to the norm's own gradient, once that is rounded; may be absent
-    View gbranch;  // the same sum in another dtype
+    View gbranch;  // the same sum in another dtype; may be gy's own memory
     View ggamma, gbeta;
+    View again, beta;  // the norm's result, made anew to the bit; may be absent
 };
 
 // Rotary positions over [rows, heads * width], dense: of each of the first `rotated` heads, the first `turned` elements

@@ -69,6 +69,7 @@ struct RowNorm {
     Ready ready;
     std::shared_ptr<NarrowCopy> copy;  // where it comes after a residual sum whose branch has this dtype
     Dtype branch_dtype = Dtype::f32;
+    Tensors begun{};  // the gradients, where they were made with the result
 
     // Of x, or of the sum of x and a branch, into y. The statistics are made here.
     static void run(const Tensor& x, const Tensor& branch, const Tensor& gamma, const Tensor& beta, double eps,
@@ -107,13 +108,21 @@ struct RowNorm {
         again.normed = y;
         run(ctx.saved(0), {}, ctx.saved(1), ctx.saved(4), eps, again, normalized.numel());
     }
+    // The branch's gradient may lie where that of the result is: each element is read before it is written.
+    void recompute_in_backward(Context& ctx, const Tensor& gradient, const Tensor& y) {
+        begun = pass(ctx, gradient, y, gradient.dtype() == branch_dtype ? gradient : Tensor{});
+    }
     Tensors backward(Context& ctx, const Tensor& gradient) {
+        return begun.empty() ? pass(ctx, gradient, {}, {}) : std::exchange(begun, {});
+    }
+    Tensors pass(Context& ctx, const Tensor& gradient, const Tensor& again, const Tensor& room) {
         const Tensor x = ctx.saved(0), mean = ctx.saved(2), rstd = ctx.saved(3);
         const Tensor gamma = for_kernel(ctx.saved(1), rstd.dtype()), g = rows_of(gradient, x.size(1));
+        const Tensor beta = again ? for_kernel(ctx.saved(4), rstd.dtype()) : Tensor{};
         AffineGradients affine(ctx, normalized, x);
         Tensor gx, gbranch;
         if (ctx.needs(0)) gx = Tensor::empty(gradient.shape(), x.dtype(), x.device());
-        if (gx && copy && branch_dtype != x.dtype()) gbranch = Tensor::empty_like(gx, branch_dtype);
+        if (gx && copy && branch_dtype != x.dtype()) gbranch = room ? room : Tensor::empty_like(gx, branch_dtype);
         const Tensor pending = ctx.take_pending(0, gradient.shape(), x.dtype());
         const auto rows = [&](const Tensor& t) { return t ? rows_of(t, x.size(1)).view() : View{}; };
         kernels_for(g.device())
@@ -126,7 +135,9 @@ struct RowNorm {
                             .pending = rows(pending),
                             .gbranch = rows(gbranch),
                             .ggamma = view_of(affine.gamma),
-                            .gbeta = view_of(affine.beta)});
+                            .gbeta = view_of(affine.beta),
+                            .again = rows(again),
+                            .beta = view_of(beta)});
         if (gbranch) *copy = {gx, gbranch, gx.version()};
         return {gx, affine.gamma, affine.beta};
     }

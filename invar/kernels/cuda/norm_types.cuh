@@ -85,6 +85,14 @@ __device__ inline double plain_sum(double a, double b) {
     return __dadd_rn(a, b);
 }
 
+// The norm's last step, of a value that is centered and scaled: one rounding for product and sum, wherever it is taken.
+__device__ inline float affine(float hat, float gamma, float beta) {
+    return __fmaf_rn(hat, gamma, beta);
+}
+__device__ inline double affine(double hat, double gamma, double beta) {
+    return __fma_rn(hat, gamma, beta);
+}
+
 // A vector of f32 parameters (any, for AnyNorm) from `at`, or a constant where there is none.
 template <class Types>
 __device__ inline void parameters_at(const Dense& from, std::int64_t at, typename Types::C otherwise,

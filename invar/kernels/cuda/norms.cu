@@ -75,7 +75,7 @@ __global__ __launch_bounds__(kBlock<kGroup>) void norm_forward(const NormSource<
         parameters_at<Types>(p.gamma, i, C(1), a);
         parameters_at<Types>(p.beta, i, C(0), b);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) v[k] = (v[k] - m) * s * a[k] + b[k];
+        for (int k = 0; k < kWidth; ++k) v[k] = affine((v[k] - m) * s, a[k], b[k]);
         write_raw<typename Types::YRaw>(v, p.y, r * n + i);
     });
     if (threadIdx.x % kGroup != 0) return;

@@ -9,7 +9,7 @@ namespace invar::cuda {
 namespace {
 
 struct Backward {
-    Dense gy, x, gamma, mean, rstd, gx, pending, gbranch;
+    Dense gy, x, gamma, mean, rstd, gx, pending, gbranch, again, beta;
     std::int64_t rows, n;
     double share;     // 1 / n
     double* partial;  // [blocks, 2, n]: each block's sums of gy * xhat and of gy; nullptr where nobody wants them
@@ -34,6 +34,17 @@ __device__ inline void write_gradient(const Backward& p, std::int64_t at, const 
         round_as<typename Types::XRaw>(p.gx.dtype, own);
         write_raw<typename Types::YRaw>(own, p.gbranch, at);
     }
+}
+
+// The norm's result at `at`, in column `column` of a row, from what is centered and scaled.
+template <class Types>
+__device__ inline void write_again(const Backward& p, std::int64_t at, std::int64_t column,
+                                   const typename Types::C* hat, const typename Types::C* gamma) {
+    typename Types::C y[Types::kWidth];
+    parameters_at<Types>(p.beta, column, typename Types::C(0), y);
+#pragma unroll
+    for (int k = 0; k < Types::kWidth; ++k) y[k] = affine(hat[k], gamma[k], y[k]);
+    write_raw<typename Types::YRaw>(y, p.again, at);
 }
 
 struct Means {
@@ -130,6 +141,7 @@ __global__ __launch_bounds__(kBlock<kGroup>, 512 / kBlock<kGroup>) void backward
         };
         Means sum;
         each([&](int h, C* g, C* v, const C* a) {
+            if (p.again.data != nullptr) write_again<Types>(p, r * p.n + Held::place(h), Held::place(h), v, a);
 #pragma unroll
             for (int k = 0; k < kWidth; ++k) {
                 sums[0][h][k] += g[k] * v[k];
@@ -191,11 +203,12 @@ __global__ __launch_bounds__(kLongGroup) void backward_long(const Backward p) {
             parameters_at<Types>(p.gamma, i, C(1), a);
 #pragma unroll
             for (int k = 0; k < kWidth; ++k) g[k] *= a[k], v[k] = (v[k] - m) * s;
-            f(i, g, v);
+            f(i, g, v, a);
         }
     };
     Means sum;
-    each([&](std::int64_t, C* g, C* v) {
+    each([&](std::int64_t i, C* g, C* v, const C* a) {
+        if (p.again.data != nullptr) write_again<Types>(p, base + i, i, v, a);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) v[k] *= g[k];
         sum.plain += small_sum<kWidth>(g);
@@ -203,7 +216,7 @@ __global__ __launch_bounds__(kLongGroup) void backward_long(const Backward p) {
     });
     sum = reduce<kLongGroup>(sum, AddMeans{});
     const C level = p.mean.data == nullptr ? C(0) : C(sum.plain * p.share), tilt = C(sum.product * p.share);
-    each([&](std::int64_t i, C* g, const C* v) {
+    each([&](std::int64_t i, C* g, const C* v, const C*) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) g[k] = s * (g[k] - level - v[k] * tilt);
         typename Types::XRaw pending{};
@@ -299,9 +312,10 @@ void CudaKernels::norm_backward(const NormBackward& norm) {
     const Launch stream("norm_backward");
     const std::int64_t n = columns_of(norm.x);
     if (n == 0) return;
-    const Backward p{norm.gy,      norm.x,       norm.gamma,      norm.mean, norm.rstd,       norm.gx,
-                     norm.pending, norm.gbranch, rows_of(norm.x), n,         1.0 / double(n), nullptr};
-    with_norm_types(n, {&norm.x, &norm.gx, &norm.pending}, {&norm.gy, &norm.gbranch}, {&norm.gamma},
+    const Backward p{norm.gy,      norm.x,     norm.gamma, norm.mean,       norm.rstd, norm.gx,         norm.pending,
+                     norm.gbranch, norm.again, norm.beta,  rows_of(norm.x), n,         1.0 / double(n), nullptr};
+    with_norm_types(n, {&norm.x, &norm.gx, &norm.pending}, {&norm.gy, &norm.gbranch, &norm.again},
+                    {&norm.gamma, &norm.beta},
                     [&](auto tag) { run_backward<typename decltype(tag)::type>(norm, p, stream); });
 }
 

@@ -67,8 +67,8 @@ template <class C>
 void backward(const NormBackward& p) {
     const std::int64_t n = columns_of(p.x), rows = rows_of(p.x);
     if (n == 0) return;
-    const auto weight = load_or<C>(p.gamma, n, 1), center = load_or<C>(p.mean, rows, 0),
-               inverse = load_vector<C>(p.rstd);
+    const auto weight = load_or<C>(p.gamma, n, 1), bias = load_or<C>(p.beta, n, 0),
+               center = load_or<C>(p.mean, rows, 0), inverse = load_vector<C>(p.rstd);
     const bool parameters = p.ggamma || p.gbeta;
     ThreadRows<C> scratch(4 * n);
     // gx and the columns' sums in one walk, while the rows are in the cache: sums of gy * xhat, then of gy.
@@ -85,6 +85,10 @@ void backward(const NormBackward& p) {
                 const C* g = read(p.gy, at, n, buffer + n);
                 const C* v = read(p.x, at, n, buffer + 2 * n);
                 for (std::int64_t i = 0; i < n; ++i) hat[i] = (v[i] - m) * s;
+                if (p.again) {  // contracted, or not, as forward's expression is
+                    const C* b = bias.data();
+                    write(p.again, at, n, buffer + 3 * n, [=](std::int64_t i) { return hat[i] * a[i] + b[i]; });
+                }
                 if (parameters)
                     for (std::int64_t i = 0; i < n; ++i) {
                         products[i] += g[i] * hat[i];
