@@ -110,15 +110,19 @@ class NarrowRows {
 }  // namespace
 
 Image filter(const Image& image, const FilterTable& columns, const FilterTable& rows) {
+    return filter(image, columns, rows, row_kernels());
+}
+
+Image filter(const Image& image, const FilterTable& columns, const FilterTable& rows, const RowKernels& kernels) {
     std::int64_t most = 0;
     for (std::int64_t y = 0; y < rows.size(); ++y) most = std::max(most, rows.run(y).count);
-    NarrowRows narrow(image, columns, row_kernels(), rows.first(), most);
+    NarrowRows narrow(image, columns, kernels, rows.first(), most);
     Image out(rows.size(), columns.size(), image.channels);
     std::vector<const std::uint8_t*> from(static_cast<std::size_t>(most));
     for (std::int64_t y = 0; y < out.height; ++y) {
         const FilterTable::Run run = rows.run(y);
         for (std::int64_t k = 0; k < run.count; ++k) from[std::size_t(k)] = narrow.row(run.first + k);
-        row_kernels().rows(from.data(), run, out.row(y), narrow.stride());
+        kernels.rows(from.data(), run, out.row(y), narrow.stride());
     }
     return out;
 }

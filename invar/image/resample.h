@@ -49,6 +49,9 @@ class FilterTable {
     std::int64_t first_ = 0, end_ = 0;
 };
 
+struct RowKernels;  // resample_rows.h
+
 Image filter(const Image& image, const FilterTable& columns, const FilterTable& rows);
+Image filter(const Image& image, const FilterTable& columns, const FilterTable& rows, const RowKernels& kernels);
 
 }  // namespace invar

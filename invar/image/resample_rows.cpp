@@ -36,9 +36,13 @@ void rows(const std::uint8_t* const* from, const FilterTable::Run& run, std::uin
 
 }  // namespace
 
+const RowKernels& plain_row_kernels() {
+    static const RowKernels kernels{columns<3>, columns<1>, rows};
+    return kernels;
+}
+
 const RowKernels& row_kernels() {
-    static const RowKernels plain{columns<3>, columns<1>, rows};
-    static const RowKernels* const best = row_kernels_avx2() != nullptr ? row_kernels_avx2() : &plain;
+    static const RowKernels* const best = row_kernels_avx2() != nullptr ? row_kernels_avx2() : &plain_row_kernels();
     return *best;
 }
 

@@ -18,8 +18,10 @@ struct RowKernels {
     void (*rows)(const std::uint8_t* const* from, const FilterTable::Run& run, std::uint8_t* to, std::size_t count);
 };
 
+// The best for this CPU.
 const RowKernels& row_kernels();
 
+const RowKernels& plain_row_kernels();
 // Nothing where this CPU, or this build, has no AVX2.
 const RowKernels* row_kernels_avx2();
 
