@@ -125,6 +125,9 @@ std::string make_jpeg(std::int64_t height, std::int64_t width, const std::vector
     if (kind.colours == Colours::ycck)
         info.comp_info[3].h_samp_factor = kind.horizontal, info.comp_info[3].v_samp_factor = kind.vertical;
     if (kind.progressive) jpeg_simple_progression(&info);
+    std::vector<jpeg_scan_info> scans;
+    for (int c = 0; kind.separate && c < info.num_components; ++c) scans.push_back({1, {c}, 0, 63, 0, 0});
+    if (kind.separate) info.scan_info = scans.data(), info.num_scans = int(scans.size());
     info.arith_code = kind.arithmetic ? TRUE : FALSE;
     info.restart_interval = unsigned(kind.restart);
     jpeg_start_compress(&info, TRUE);

@@ -48,7 +48,8 @@ struct JpegKind {
     int horizontal = 2, vertical = 2;  // sampling of the first component
     bool progressive = false;
     bool arithmetic = false;
-    int restart = 0;  // MCUs between restart markers
+    bool separate = false;  // a scan for each component
+    int restart = 0;        // MCUs between restart markers
 };
 // `pixels`: as many samples of a pixel as the colours have, in rows.
 std::string make_jpeg(std::int64_t height, std::int64_t width, const std::vector<std::uint8_t>& pixels,

@@ -129,13 +129,25 @@ TEST(HostileImage, WithAWrongChecksumOrPaletteIsRefused) {
 }
 
 TEST(HostileImage, OfThousandsOfScansIsRefused) {
-    const std::string file = make_jpeg(test_picture(32, 32), {.progressive = true});
+    const Image picture = test_picture(32, 32);
+    const std::string file = make_jpeg(picture, {.separate = true});
+    EXPECT_EQ(decode(file), decode(make_jpeg(picture)));
     // The last scan again and again.
-    std::size_t last = file.rfind("\xff\xda");
+    const std::size_t last = file.rfind("\xff\xda");
     const std::string scan = file.substr(last, file.size() - 2 - last);
     std::string many = file.substr(0, file.size() - 2);
+    for (int i = 0; i < 50; ++i) many += scan;
+    EXPECT_EQ(decode(many + "\xff\xd9"), decode(file));
     for (int i = 0; i < 2000; ++i) many += scan;
-    EXPECT_TRUE(has(refusal(many + "\xff\xd9"), "broken JPEG"));
+    EXPECT_TRUE(has(refusal(many + "\xff\xd9"), "more than 100 scans"));
+}
+
+TEST(HostileImage, CutShortIsRefusedAlsoWhereThePartThatIsAskedForIsThere) {
+    const std::string file = make_jpeg(test_picture(64, 80));
+    const PixelBox top{0, 0, 8, 8};
+    EXPECT_NO_THROW(decode_region(bytes_of(file), "F", top));
+    const std::string cut = file.substr(0, file.size() - 100);
+    EXPECT_TRUE(has(message_of<IoError>([&] { decode_region(bytes_of(cut), "F", top); }), "a truncated JPEG file"));
 }
 
 TEST(HostileImage, OfTwoComponentsIsRefusedForItsColours) {

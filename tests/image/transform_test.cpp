@@ -145,6 +145,13 @@ TEST(Rotate, ByQuarterTurnsMovesWholePixels) {
         EXPECT_TRUE(std::equal(square.at(0, i), square.at(0, i) + 3, turned.at(30 - i, 0))) << i;
 }
 
+TEST(Rotate, ByAQuarterLosesNoPixelAtTheBorder) {
+    for (const double degrees : {90, -90, 270}) {
+        const Image turned = rotate(Image(75, 100, 1, 200), degrees);
+        EXPECT_EQ(std::count(turned.pixels.begin(), turned.pixels.end(), 200), 75 * 75) << degrees;
+    }
+}
+
 TEST(Warp, FollowsAPerspectiveAsPillowDoes) {
     const Image seen = warp(picture(), {1.2, 0.1, 3, -0.05, 1.4, 6, 0.001, 0.002, 1}, {40, 60});
     expect_pixel(seen, 0, 0, {61, 106, 52});
