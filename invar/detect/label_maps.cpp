@@ -175,8 +175,8 @@ std::vector<DrawnText> draw_labels(std::span<const TextRegion> texts, const Labe
                                    const LabelOptions& options) {
     check<UsageError>(planes.height >= 0 && planes.width >= 0, "label maps of {} x {} pixels cannot be made",
                       planes.height, planes.width);
-    check<UsageError>(options.shrink_ratio >= 0 && options.shrink_ratio < 1,
-                      "shrink_ratio is {}; it lies in [0, 1)", options.shrink_ratio);
+    check<UsageError>(options.shrink_ratio >= 0 && options.shrink_ratio < 1, "shrink_ratio is {}; it lies in [0, 1)",
+                      options.shrink_ratio);
     check<UsageError>(options.threshold_min <= options.threshold_max, "threshold_min {} is above threshold_max {}",
                       options.threshold_min, options.threshold_max);
     Drawing drawing(planes, options);
