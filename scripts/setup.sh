@@ -7,6 +7,7 @@ invar_packages=(
   ca-certificates g++ cmake ninja-build ccache git
   libdnnl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
   libpcre2-dev libutf8proc-dev  # patterns and normal forms of tokenizers
+  libpolyclipping-dev  # polygons of texts in images
   ocl-icd-opencl-dev  # oneDNN of Debian 12 is built with OpenCL, and its CMake file asks for it
   libgtest-dev libbenchmark-dev dataset-fashion-mnist
 )

@@ -186,16 +186,15 @@ std::vector<DrawnText> draw_labels(std::span<const TextRegion> texts, const Labe
     return drawn;
 }
 
+LabelMaps::LabelMaps(std::int64_t height_, std::int64_t width_) : height(height_), width(width_) {
+    check<UsageError>(height >= 0 && width >= 0, "label maps of {} x {} pixels cannot be made", height, width);
+    for (std::vector<float>* map : {&probability, &probability_mask, &threshold, &threshold_mask})
+        map->resize(std::size_t(height) * std::size_t(width));
+}
+
 LabelMaps make_label_maps(std::span<const TextRegion> texts, std::int64_t height, std::int64_t width,
                           const LabelOptions& options) {
-    check<UsageError>(height >= 0 && width >= 0, "label maps of {} x {} pixels cannot be made", height, width);
-    const std::size_t pixels = std::size_t(height) * std::size_t(width);
-    LabelMaps maps{height,
-                   width,
-                   std::vector<float>(pixels),
-                   std::vector<float>(pixels),
-                   std::vector<float>(pixels),
-                   std::vector<float>(pixels)};
+    LabelMaps maps(height, width);
     draw_labels(texts, maps.planes(), options);
     return maps;
 }

@@ -41,6 +41,7 @@ struct LabelPlanes {
 struct LabelMaps {
     std::int64_t height = 0, width = 0;
     std::vector<float> probability, probability_mask, threshold, threshold_mask;
+    LabelMaps(std::int64_t height, std::int64_t width);
     LabelPlanes planes() {
         return {height, width, probability.data(), probability_mask.data(), threshold.data(), threshold_mask.data()};
     }
