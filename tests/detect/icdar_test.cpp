@@ -102,6 +102,9 @@ TEST(Icdar, MatchesWhatOverlapsByMoreThanAHalf) {
     const std::vector<TextRegion> truths = {text(box(0, 0, 10, 10))};
     EXPECT_EQ(match_image(truths, detections({box(0, 0, 10, 5)})).counts, (DetectionCounts{0, 1, 1}))
         << "just a half is not more";
+    EXPECT_EQ(match_image(std::vector{text(box(0, 0, 15, 10))}, detections({box(5, 0, 20, 10)})).counts,
+              (DetectionCounts{0, 1, 1}))
+        << "nor where each has something of its own: 100 of 200";
     EXPECT_EQ(match_image(truths, detections({box(0, 0, 10, 5.1)})).counts, (DetectionCounts{1, 1, 1}));
     EXPECT_EQ(match_image(truths, detections({box(0, 0, 10, 20)})).counts, (DetectionCounts{0, 1, 1}));
     EXPECT_EQ(match_image(truths, detections({box(0, 0, 10, 19.9)})).counts, (DetectionCounts{1, 1, 1}));

@@ -18,7 +18,7 @@ namespace {
 using namespace invar::detect;
 
 void use(const std::vector<TextRegion>& texts) {
-    constexpr std::int64_t kHeight = 48, kWidth = 64;
+    constexpr std::int64_t kHeight = 32, kWidth = 40;
     LabelMaps maps(kHeight, kWidth);
     draw_labels(texts, maps.planes());
     for (std::size_t i = 0; i < maps.threshold.size(); ++i) {
