@@ -15,7 +15,7 @@ namespace invar::detect {
 namespace {
 
 constexpr std::uint64_t kMostBytes = 16 << 20;
-constexpr std::size_t kMostPoints = 512, kMostTexts = 10000;
+constexpr std::size_t kMostPoints = 128, kMostTexts = 10000;
 constexpr double kFurthest = 1e6;  // pixels: no image is larger
 constexpr std::string_view kLine = "a line is x1,y1,x2,y2,x3,y3,x4,y4,transcription";
 
