@@ -8,6 +8,7 @@ invar_packages=(
   libdnnl-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
   libpcre2-dev libutf8proc-dev  # patterns and normal forms of tokenizers
   libjpeg-dev libpng-dev libwebp-dev  # images
+  libpolyclipping-dev  # polygons of texts in images
   ocl-icd-opencl-dev  # oneDNN of Debian 12 is built with OpenCL, and its CMake file asks for it
   libgtest-dev libbenchmark-dev dataset-fashion-mnist
 )
