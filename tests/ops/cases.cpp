@@ -396,6 +396,7 @@ const std::vector<OpCase>& all_cases() {
         add_shapes(all);
         add_products(all);
         add_windows(all);
+        add_vision(all);
         add_layers(all);
         add_reductions(all);
         add_losses(all);
