@@ -32,7 +32,7 @@ const Recorded kRecorded[] = {
     {"whole sums", [](const Tensor& x, const Tensor& ids) { return x * sum(ids); }},
     {"any", [](const Tensor& x, const Tensor&) { return where(any(x > 0.9, {1}, true), x, neg(x)); }},
     {"min", [](const Tensor& x, const Tensor&) { return min(x, 1).values; }},
-    {"std", [](const Tensor& x, const Tensor&) { return std(x, {1}) + norm(x, 2, {1}) + amax(x, {1}); }},
+    {"std", [](const Tensor& x, const Tensor&) { return std(x, {1}) + ops::norm(x, 2, {1}) + amax(x, {1}); }},
     {"prod", [](const Tensor& x, const Tensor& ids) { return prod(x + 1.0, 1) * prod(ids); }},
     {"pad",
      [](const Tensor& x, const Tensor&) {

@@ -151,6 +151,13 @@ TEST(Reductions, RefuseWhatTheyCannotMean) {
     EXPECT_TRUE(std::isnan(ops::std(ones({1})).item()));
 }
 
+// In three pixels and their padding a third window of two would begin behind the last pixel.
+TEST(Pooling, HasNoWindowThatBeginsInThePaddingBehind) {
+    const Tensor x = ones({1, 3, 4, 1});
+    EXPECT_EQ(max_pool2d(x, {.kernel = 2, .padding = 1, .ceil_mode = true}).shape(), (Shape{1, 2, 3, 1}));
+    EXPECT_EQ(avg_pool2d(x, {.kernel = 2, .padding = 1, .ceil_mode = true}).shape(), (Shape{1, 2, 3, 1}));
+}
+
 TEST(Pooling, RefusesWhatBelongsToAverages) {
     EXPECT_ERROR(max_pool2d(ones({1, 4, 4, 1}), {.count_include_pad = false}), UsageError, "avg_pool2d");
 }
