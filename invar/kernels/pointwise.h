@@ -1,29 +1,17 @@
-// The pointwise operations: each is one struct and its row in one list at the end. From the lists come the CPU and CUDA
-// kernels, the functions of ops::, and what `invar ops` and the documents say. Functors compute in T = float (double
-// for f64); kernels convert at load and store. Functions are called without std::, so that a device may bring a T of
-// its own with cheaper ones (kernels/cpu/simd/inline_float.h, kernels/cuda/brief.cuh).
+// The pointwise operations: each is one struct, here or, for activations, in kernels/activations.h, and its row in one
+// list at the end. From the lists come the CPU and CUDA kernels, the functions of ops::, and what `invar ops` and the
+// documents say. Functors compute in T = float (double for f64); kernels convert at load and store. What they call, and
+// why without std::, stands in kernels/functions.h.
 #pragma once
 
-#include <cmath>
-#include <type_traits>
-
-#include "invar/core/cast_class.h"
-#include "invar/core/formats.h"
-#include "invar/kernels/specs.h"
+#include "invar/kernels/activations.h"
+#include "invar/kernels/functions.h"
 
 namespace invar {
-
-enum class Saves : std::uint8_t { nothing, input, output };
 
 // A line a function lets each op be seen whole.
 // clang-format off
 namespace pointwise {
-
-using std::cos, std::erf, std::erfc, std::exp, std::expm1, std::fabs, std::log, std::log1p, std::pow, std::sin, std::sqrt, std::tanh;
-
-template <class T> INVAR_HD T inverse(T x) { return T(1) / x; }
-// Of two values that are both made: without a branch, loops become vector code.
-template <class T> INVAR_HD T select(bool first, T a, T b) { return first ? a : b; }
 
 // --- unary: forward(x), backward(gradient, saved) ---
 
@@ -138,18 +126,6 @@ struct Rsqrt {
     template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return T(-0.5) * g * y * y * y; }
 };
 
-// x to a constant power. An exponent that FP32 has no digits for, such as 2.1, loses in the result what the logarithm
-// of x multiplies its error to; what was lost is put back by the first term of its series.
-template <class T>
-INVAR_HD T power(T x, double exponent) {
-    const T y = pow(x, T(exponent));
-    if constexpr (sizeof(T) == sizeof(float)) {
-        const T lost = T(exponent - double(float(exponent)));
-        if (lost != T(0) && y != T(0) && y - y == T(0)) return y + y * (lost * log(fabs(x)));
-    }
-    return y;
-}
-
 // x to the constant power a.
 struct PowScalar {
     static constexpr const char* kName = "pow_scalar";
@@ -160,105 +136,6 @@ struct PowScalar {
     template <class T> static INVAR_HD T backward(T g, T x, Scalars s) {
         return s.a == 0 ? T(0) : g * (T(s.a) * power(x, s.a - 1));  // first the slope: g times s.a may overflow
     }
-};
-
-struct Tanh {
-    static constexpr const char* kName = "tanh";
-    static constexpr const char* kDoc = "hyperbolic tangent of x";
-    static constexpr CastClass kCast = CastClass::keep;
-    static constexpr Saves kSaves = Saves::output;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return tanh(x); }
-    // Not 1 - y * y, whose square is rounded once more.
-    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * ((T(1) - y) * (T(1) + y)); }
-};
-
-template <class T>
-INVAR_HD T logistic(T x) {
-    return inverse(T(1) + exp(-x));
-}
-
-// The same of x and of -x, which is what is left of 1. Taken from 1, it would have lost its digits where x is large.
-template <class T>
-struct Logistic {
-    T of, rest;
-    INVAR_HD explicit Logistic(T x) {
-        const T small = exp(-fabs(x)), large = inverse(T(1) + small);
-        of = select(x < T(0), small * large, large);
-        rest = select(x < T(0), large, small * large);
-    }
-};
-
-// Its gradient comes from its result, as in PyTorch: right to 2^-25, and so 0 where x is above 17. Tanh's likewise.
-struct Sigmoid {
-    static constexpr const char* kName = "sigmoid";
-    static constexpr const char* kDoc = "1 / (1 + exp(-x))";
-    static constexpr CastClass kCast = CastClass::keep;
-    static constexpr Saves kSaves = Saves::output;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return logistic(x); }
-    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return g * y * (T(1) - y); }
-};
-
-struct Relu {
-    static constexpr const char* kName = "relu";
-    static constexpr const char* kDoc = "x, or 0 where x is negative";
-    static constexpr CastClass kCast = CastClass::keep;
-    static constexpr Saves kSaves = Saves::output;
-    // Written so that NaN passes through, and a gradient through NaN: a bad value must not be washed away.
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return select(x < T(0), T(0), x); }
-    template <class T> static INVAR_HD T backward(T g, T y, Scalars) { return select(y <= T(0), T(0), g); }
-};
-
-// The exact GELU, x times the normal distribution's cumulative function. By erfc, which keeps its digits far below zero.
-struct Gelu {
-    static constexpr const char* kName = "gelu";
-    static constexpr const char* kDoc = "x times the cumulative normal distribution at x";
-    static constexpr CastClass kCast = CastClass::keep;
-    static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T cumulative(T x) { return T(0.5) * erfc(-x * T(0.70710678118654752440)); }
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return x * cumulative(x); }
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const T density = T(0.39894228040143267794) * exp(T(-0.5) * x * x);
-        return g * (cumulative(x) + x * density);
-    }
-};
-
-// The tanh form that GPT-2 was trained with; (1 + tanh(u)) / 2 is the logistic function of 2u.
-struct GeluTanh {
-    static constexpr const char* kName = "gelu_tanh";
-    static constexpr const char* kDoc = "GELU in the tanh form that GPT-2 was trained with";
-    static constexpr CastClass kCast = CastClass::keep;
-    static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T twice_inner(T x) { return T(1.5957691216057307117) * (x + T(0.044715) * x * x * x); }
-    template <class T> static INVAR_HD T inner_slope(T x) { return T(1.5957691216057307117) * (T(1) + T(3 * 0.044715) * x * x); }
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(twice_inner(x)); }
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const Logistic<T> s(twice_inner(x));
-        const T bend = x * s.of * s.rest;  // 0 where the curve is straight, and where the slope may have overflowed
-        return g * select(bend == T(0), s.of, s.of + bend * inner_slope(x));
-    }
-};
-
-struct Silu {
-    static constexpr const char* kName = "silu";
-    static constexpr const char* kDoc = "x * sigmoid(x)";
-    static constexpr CastClass kCast = CastClass::keep;
-    static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars) { return x * logistic(x); }
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars) {
-        const Logistic<T> s(x);
-        return g * s.of * (T(1) + x * s.rest);
-    }
-};
-
-struct Softplus {
-    static constexpr const char* kName = "softplus";
-    static constexpr const char* kDoc = "log(1 + exp(x))";
-    static constexpr CastClass kCast = CastClass::fp32;
-    static constexpr Saves kSaves = Saves::input;
-    template <class T> static INVAR_HD T forward(T x, Scalars) {
-        return select(x > T(0), x, T(0)) + log1p(exp(-fabs(x)));
-    }
-    template <class T> static INVAR_HD T backward(T g, T x, Scalars) { return g * logistic(x); }
 };
 
 struct Abs {
@@ -453,7 +330,8 @@ struct Bce {
     X(Neg, neg) X(Affine, affine, factor, shift) X(DivScalar, div, divisor) X(Exp, exp) X(Log, log) X(Log1p, log1p) \
     X(Expm1, expm1) X(Sin, sin) X(Cos, cos) X(Erf, erf) X(Sqrt, sqrt) X(Rsqrt, rsqrt) \
     X(PowScalar, pow, exponent) X(Tanh, tanh) X(Sigmoid, sigmoid) X(Relu, relu) X(Gelu, gelu) X(GeluTanh, gelu_tanh) X(Silu, silu) \
-    X(Softplus, softplus) X(Abs, abs) X(Clamp, clamp, low, high)
+    X(Softplus, softplus) X(LeakyRelu, leaky_relu, slope) X(Elu, elu, alpha) X(Hardsigmoid, hardsigmoid) \
+    X(Hardswish, hardswish) X(Abs, abs) X(Clamp, clamp, low, high)
 
 #define INVAR_BINARY_OPS(X) \
     X(Add, add) X(Sub, sub) X(Mul, mul) X(Div, div) X(Pow, pow) X(Maximum, maximum) X(Minimum, minimum) \

@@ -116,7 +116,8 @@ struct PoolSpec {
     std::int64_t stride_h, stride_w;
     std::int64_t pad_h, pad_w;
     bool adaptive;
-    bool relu = false;  // of a max pool: applied to its result
+    bool relu = false;              // of a max pool: applied to its result
+    bool count_include_pad = true;  // of an average: padding is divided by, too
 
     // Winners are places in their window, in a byte, where that holds them; else places in the image.
     Dtype winners() const { return !adaptive && k_h * k_w <= kNoWinner ? Dtype::u8 : Dtype::i32; }
@@ -142,9 +143,18 @@ struct PoolSpec {
     INVAR_HD Range columns(std::int64_t i) const {
         return adaptive ? share(i, in_w, out_w) : window(i, in_w, k_w, stride_w, pad_w);
     }
-    // What an average divides by: the whole window, padding included, as in PyTorch.
-    INVAR_HD std::int64_t divisor(Range r, Range c) const {
-        return adaptive ? (r.end - r.begin) * (c.end - c.begin) : k_h * k_w;
+    // What an average divides by: its pixels, and the padding that its window covers where that counts. What a last
+    // window has beyond the padding (ceil_mode) never counts.
+    INVAR_HD std::int64_t divisor(std::int64_t oh, std::int64_t ow) const {
+        const Range r = rows(oh), c = columns(ow);
+        if (adaptive || !count_include_pad) return (r.end - r.begin) * (c.end - c.begin);
+        return covered(oh, in_h, k_h, stride_h, pad_h) * covered(ow, in_w, k_w, stride_w, pad_w);
+    }
+    // Whether all averages divide by the size of the window.
+    INVAR_HD bool divides_by_window() const {
+        const bool within =
+            (out_h - 1) * stride_h + k_h <= in_h + 2 * pad_h && (out_w - 1) * stride_w + k_w <= in_w + 2 * pad_w;
+        return !adaptive && within && (count_include_pad || (pad_h == 0 && pad_w == 0));
     }
 
   private:
@@ -156,39 +166,78 @@ struct PoolSpec {
         const std::int64_t begin = i * stride - pad, end = begin + k;
         return {begin < 0 ? 0 : begin, end > in ? in : end};
     }
+    static INVAR_HD std::int64_t covered(std::int64_t i, std::int64_t in, std::int64_t k, std::int64_t stride,
+                                         std::int64_t pad) {
+        const std::int64_t left = in + 2 * pad - i * stride;
+        return left < k ? left : k;
+    }
 };
 
-struct UpsampleSpec {
+// Where pixels of a result come from: interpolated between those of an image of another size, or, beyond the edges of
+// the same image, what padding repeats.
+enum class Sampling : std::uint8_t { nearest, nearest_exact, bilinear, bicubic, reflect, replicate, circular };
+
+// Each pixel of [batch, out_h, out_w, channels] as a sum of some of [batch, in_h, in_w, channels].
+struct ResampleSpec {
     std::int64_t batch, in_h, in_w, channels;
     std::int64_t out_h, out_w;
-    bool bilinear;
-    bool align_corners;
-    // Inputs from one output to the next where a factor was given; 0: as the sizes have it. Corners that are aligned
+    Sampling mode;
+    bool align_corners = false;
+    // Inputs from one output to the next where factors were given; 0: as the sizes have it. Corners that are aligned
     // decide by themselves.
-    double given_step = 0;
+    double step_h = 0, step_w = 0;
+    std::int64_t top = 0, left = 0;  // of padding: how much stands before the image
 
-    // Where output position i reads from: two neighbours and the weight of the second.
-    struct Tap {
-        std::int64_t first, second;
-        double weight;
+    // The places that an output reads, and their weights. What has no weight is not read.
+    static constexpr int kMostTaps = 4;
+    struct Taps {
+        std::int64_t at[kMostTaps];
+        double weight[kMostTaps];
     };
-    INVAR_HD Tap row(std::int64_t i) const { return tap(i, in_h, out_h); }
-    INVAR_HD Tap column(std::int64_t i) const { return tap(i, in_w, out_w); }
+    INVAR_HD int taps() const { return mode == Sampling::bicubic ? 4 : mode == Sampling::bilinear ? 2 : 1; }
+    INVAR_HD bool pads() const { return mode >= Sampling::reflect; }
+    INVAR_HD Taps row(std::int64_t i) const { return taps_of(i, in_h, out_h, step_h, top); }
+    INVAR_HD Taps column(std::int64_t i) const { return taps_of(i, in_w, out_w, step_w, left); }
 
   private:
-    INVAR_HD Tap tap(std::int64_t i, std::int64_t in, std::int64_t out) const {
-        if (!bilinear) {
-            const std::int64_t place = given_step > 0 ? std::int64_t(double(i) * given_step) : i * in / out;
-            const std::int64_t from = place < in ? place : in - 1;
-            return {from, from, 0.0};
-        }
-        double at = align_corners    ? (out > 1 ? double(i) * double(in - 1) / double(out - 1) : 0.0)
-                    : given_step > 0 ? (double(i) + 0.5) * given_step - 0.5
-                                     : (double(i) + 0.5) * double(in) / double(out) - 0.5;
+    INVAR_HD Taps taps_of(std::int64_t i, std::int64_t in, std::int64_t out, double step, std::int64_t before) const {
+        if (taps() == 1) return {{pads() ? repeated(i - before, in) : nearest(i, in, out, step)}, {1}};
+        double at = align_corners ? (out > 1 ? double(i) * double(in - 1) / double(out - 1) : 0.0)
+                    : step > 0    ? (double(i) + 0.5) * step - 0.5
+                                  : (double(i) + 0.5) * double(in) / double(out) - 0.5;
+        if (mode == Sampling::bicubic) return cubic(at, in);
         if (at < 0) at = 0;
         const std::int64_t first = std::int64_t(at) < in - 1 ? std::int64_t(at) : in - 1;
-        const std::int64_t second = first + 1 < in ? first + 1 : first;
-        return {first, second, at - double(first)};
+        if (first + 1 == in) return {{first, first}, {1}};
+        const double weight = at - double(first);
+        return {{first, first + 1}, {1 - weight, weight}};
+    }
+    // nearest_exact goes by the middles of pixels, nearest by their edges.
+    INVAR_HD std::int64_t nearest(std::int64_t i, std::int64_t in, std::int64_t out, double step) const {
+        const bool exact = mode == Sampling::nearest_exact;
+        const std::int64_t place = step > 0 ? std::int64_t((exact ? double(i) + 0.5 : double(i)) * step)
+                                   : exact  ? (2 * i + 1) * in / (2 * out)
+                                            : i * in / out;
+        return place < in ? place : in - 1;
+    }
+    // What stands at place i of an image that goes on beyond its edges: by at most its own size, or by any where its
+    // last pixels are replicated.
+    INVAR_HD std::int64_t repeated(std::int64_t i, std::int64_t in) const {
+        if (mode == Sampling::replicate) return i < 0 ? 0 : i < in ? i : in - 1;
+        if (mode == Sampling::circular) return i < 0 ? i + in : i < in ? i : i - in;
+        return i < 0 ? -i : i < in ? i : 2 * (in - 1) - i;
+    }
+    // Cubic convolution over four neighbours with a = -0.75, as PyTorch and OpenCV have it; beyond the edges stands the
+    // last pixel.
+    static INVAR_HD Taps cubic(double at, std::int64_t in) {
+        const std::int64_t down = std::int64_t(at), floor = double(down) > at ? down - 1 : down;
+        const double t = at - double(floor), u = 1 - t, a = -0.75;
+        const auto clip = [&](std::int64_t i) { return i < 0 ? 0 : i < in ? i : in - 1; };
+        const auto near = [&](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+        const auto far = [&](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+        if (t == 0) return {{clip(floor)}, {1}};
+        return {{clip(floor - 1), clip(floor), clip(floor + 1), clip(floor + 2)},
+                {far(t + 1), near(t), near(u), far(u + 1)}};
     }
 };
 

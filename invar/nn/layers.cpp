@@ -39,7 +39,8 @@ FileLayout conv_layout(std::int64_t a, ops::Pair kernel, std::int64_t b) {
 }
 
 // Before a size is divided by the groups.
-ops::Conv2dOptions checked(const ops::Conv2dOptions& options, std::int64_t in, std::int64_t out, ops::Pair kernel) {
+template <class Options>
+Options checked(const Options& options, std::int64_t in, std::int64_t out, ops::Pair kernel) {
     check<UsageError>(options.groups > 0 && in % options.groups == 0 && out % options.groups == 0,
                       "convolution: {} groups do not divide {} inputs and {} outputs", options.groups, in, out);
     check<UsageError>(in > 0 && out > 0 && kernel.height > 0 && kernel.width > 0,
@@ -77,6 +78,19 @@ Tensor Conv2d::forward(const Tensor& x) {
     return ops::conv2d(x, weight.value, value_of(bias), options_);
 }
 
+Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv1dOptions options, bool with_bias)
+    : options_(checked(options, in, out, kernel)),
+      weight(add_parameter("weight",
+                           uniform_within({out, 1, kernel, in / options.groups}, in / options.groups * kernel),
+                           {{out, 1, kernel, in / options.groups}, {0, 3, 1, 2}, {out, in / options.groups, kernel}})) {
+    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel));
+}
+Tensor Conv1d::forward(const Tensor& x) {
+    check(x.rank() == 3, "Conv1d: the input must be [batch, length, channels], not {}", x.shape().str());
+    return ops::squeeze(ops::conv2d(ops::unsqueeze(x, 1), weight.value, value_of(bias), ops::image_options(options_)),
+                        1);
+}
+
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options,
                                  bool with_bias)
     : options_(checked(options, in, out, kernel)),
@@ -91,9 +105,9 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
     return ops::conv_transpose2d(x, weight.value, value_of(bias), options_);
 }
 
-BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum)
-    : weight(add_parameter("weight", filled({channels}, 1.0))),
-      bias(add_parameter("bias", filled({channels}, 0.0))),
+BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum, bool affine)
+    : weight(affine ? &add_parameter("weight", filled({channels}, 1.0)) : nullptr),
+      bias(affine ? &add_parameter("bias", filled({channels}, 0.0)) : nullptr),
       running_mean(add_buffer("running_mean", filled({channels}, 0.0))),
       running_var(add_buffer("running_var", filled({channels}, 1.0))),
       batches(add_buffer("num_batches_tracked", filled({}, 0, Dtype::i64))),
@@ -105,20 +119,21 @@ Tensor BatchNorm::forward(const Tensor& x) {
         Kernels& kernels = kernels_for(batches.device());
         kernels.unary(UnaryOp::Affine, batches.view(), batches.view(), {1, 1});
     }
-    return ops::batch_norm(x, weight.value, bias.value, running_mean, running_var, training(), momentum_, eps_);
+    return ops::batch_norm(x, value_of(weight), value_of(bias), running_mean, running_var, training(), momentum_, eps_);
 }
 
-LayerNorm::LayerNorm(std::int64_t size, double eps)
-    : weight(add_parameter("weight", filled({size}, 1.0))),
-      bias(add_parameter("bias", filled({size}, 0.0))),
+LayerNorm::LayerNorm(std::int64_t size, double eps, bool affine)
+    : weight(affine ? &add_parameter("weight", filled({size}, 1.0)) : nullptr),
+      bias(affine ? &add_parameter("bias", filled({size}, 0.0)) : nullptr),
+      size_(size),
       eps_(eps) {}
 Tensor LayerNorm::forward(const Tensor& x) {
-    return ops::layer_norm(x, weight.value.shape(), weight.value, bias.value, eps_);
+    return ops::layer_norm(x, {size_}, value_of(weight), value_of(bias), eps_);
 }
 
 Tensors LayerNorm::forward(const Tensors& inputs) {
     if (inputs.size() != 2) return Module::forward(inputs);
-    return ops::add_layer_norm(inputs[0], inputs[1], weight.value, bias.value, eps_);
+    return ops::add_layer_norm(inputs[0], inputs[1], value_of(weight), value_of(bias), eps_);
 }
 
 RmsNorm::RmsNorm(std::int64_t size, double eps) : weight(add_parameter("weight", filled({size}, 1.0))), eps_(eps) {}
@@ -130,13 +145,16 @@ Tensors RmsNorm::forward(const Tensors& inputs) {
     return ops::add_rms_norm(inputs[0], inputs[1], weight.value, eps_);
 }
 
-GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps)
-    : weight(add_parameter("weight", filled({channels}, 1.0))),
-      bias(add_parameter("bias", filled({channels}, 0.0))),
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps, bool affine)
+    : weight(affine ? &add_parameter("weight", filled({channels}, 1.0)) : nullptr),
+      bias(affine ? &add_parameter("bias", filled({channels}, 0.0)) : nullptr),
       groups_(groups),
+      channels_(channels),
       eps_(eps) {}
 Tensor GroupNorm::forward(const Tensor& x) {
-    return ops::group_norm(x, int(groups_), weight.value, bias.value, eps_);
+    check(x.rank() > 0 && x.size(-1) == channels_, "GroupNorm: the last dimension of {} must be {} channels", x.str(),
+          channels_);
+    return ops::group_norm(x, int(groups_), value_of(weight), value_of(bias), eps_);
 }
 
 Embedding::Embedding(std::int64_t count, std::int64_t size, std::optional<std::int64_t> padding_idx)
@@ -164,8 +182,26 @@ Tensor Relu::forward(const Tensor& x) {
 Tensor Gelu::forward(const Tensor& x) {
     return ops::gelu(x, tanh_form_);
 }
+Tensor LeakyRelu::forward(const Tensor& x) {
+    return ops::leaky_relu(x, slope_);
+}
+Tensor Elu::forward(const Tensor& x) {
+    return ops::elu(x, alpha_);
+}
+Tensor Silu::forward(const Tensor& x) {
+    return ops::silu(x);
+}
+Tensor Hardswish::forward(const Tensor& x) {
+    return ops::hardswish(x);
+}
 Tensor MaxPool2d::forward(const Tensor& x) {
-    return ops::max_pool2d(x, {.kernel = kernel_});
+    return ops::max_pool2d(x, options_);
+}
+Tensor AvgPool2d::forward(const Tensor& x) {
+    return ops::avg_pool2d(x, options_);
+}
+Tensor AdaptiveAvgPool2d::forward(const Tensor& x) {
+    return ops::adaptive_avg_pool2d(x, out_);
 }
 Tensor Flatten::forward(const Tensor& x) {
     return ops::flatten(x, 1);
@@ -181,22 +217,26 @@ std::unique_ptr<Module> Conv2d::new_instance() const {
     const Shape& w = weight.value.shape();
     return std::make_unique<Conv2d>(w[3] * options_.groups, w[0], ops::Pair(w[1], w[2]), options_, bias != nullptr);
 }
+std::unique_ptr<Module> Conv1d::new_instance() const {
+    const Shape& w = weight.value.shape();
+    return std::make_unique<Conv1d>(w[3] * options_.groups, w[0], w[2], options_, bias != nullptr);
+}
 std::unique_ptr<Module> ConvTranspose2d::new_instance() const {
     const Shape& w = weight.value.shape();
     return std::make_unique<ConvTranspose2d>(w[0], w[3] * options_.groups, ops::Pair(w[1], w[2]), options_,
                                              bias != nullptr);
 }
 std::unique_ptr<Module> BatchNorm::new_instance() const {
-    return std::make_unique<BatchNorm>(weight.value.size(0), eps_, momentum_);
+    return std::make_unique<BatchNorm>(running_mean.size(0), eps_, momentum_, weight != nullptr);
 }
 std::unique_ptr<Module> LayerNorm::new_instance() const {
-    return std::make_unique<LayerNorm>(weight.value.size(0), eps_);
+    return std::make_unique<LayerNorm>(size_, eps_, weight != nullptr);
 }
 std::unique_ptr<Module> RmsNorm::new_instance() const {
     return std::make_unique<RmsNorm>(weight.value.size(0), eps_);
 }
 std::unique_ptr<Module> GroupNorm::new_instance() const {
-    return std::make_unique<GroupNorm>(groups_, weight.value.size(0), eps_);
+    return std::make_unique<GroupNorm>(groups_, channels_, eps_, weight != nullptr);
 }
 std::unique_ptr<Module> Embedding::new_instance() const {
     return std::make_unique<Embedding>(weight.value.size(0), weight.value.size(1), padding_idx_);
@@ -214,7 +254,25 @@ std::unique_ptr<Module> Gelu::new_instance() const {
     return std::make_unique<Gelu>(tanh_form_);
 }
 std::unique_ptr<Module> MaxPool2d::new_instance() const {
-    return std::make_unique<MaxPool2d>(kernel_);
+    return std::make_unique<MaxPool2d>(options_.kernel, options_);
+}
+std::unique_ptr<Module> AvgPool2d::new_instance() const {
+    return std::make_unique<AvgPool2d>(options_.kernel, options_);
+}
+std::unique_ptr<Module> AdaptiveAvgPool2d::new_instance() const {
+    return std::make_unique<AdaptiveAvgPool2d>(out_);
+}
+std::unique_ptr<Module> LeakyRelu::new_instance() const {
+    return std::make_unique<LeakyRelu>(slope_);
+}
+std::unique_ptr<Module> Elu::new_instance() const {
+    return std::make_unique<Elu>(alpha_);
+}
+std::unique_ptr<Module> Silu::new_instance() const {
+    return std::make_unique<Silu>();
+}
+std::unique_ptr<Module> Hardswish::new_instance() const {
+    return std::make_unique<Hardswish>();
 }
 std::unique_ptr<Module> Flatten::new_instance() const {
     return std::make_unique<Flatten>();

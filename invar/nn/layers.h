@@ -5,6 +5,7 @@
 
 #include "invar/nn/module.h"
 #include "invar/ops/conv.h"
+#include "invar/ops/pool.h"
 
 namespace invar {
 
@@ -41,6 +42,21 @@ class Conv2d : public Module {
     Parameter* bias = nullptr;
 };
 
+// Over [batch, length, channels].
+class Conv1d : public Module {
+  public:
+    Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv1dOptions options = {}, bool bias = true);
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+
+  private:
+    ops::Conv1dOptions options_;  // checked before the weights are made
+
+  public:
+    Parameter& weight;  // [out, 1, kernel, in / groups], as Conv2d's; [out, in / groups, kernel] in files
+    Parameter* bias = nullptr;
+};
+
 class ConvTranspose2d : public Module {
   public:
     ConvTranspose2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options = {},
@@ -56,13 +72,14 @@ class ConvTranspose2d : public Module {
     Parameter* bias = nullptr;
 };
 
-// Over the last dimension, whatever stands before it: BatchNorm1d and 2d alike.
+// Over the last dimension, whatever stands before it: BatchNorm1d and 2d alike. Norms that are not affine have neither
+// weight nor bias.
 class BatchNorm : public Module {
   public:
-    explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
+    explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1, bool affine = true);
     Tensor forward(const Tensor& x) override;
     std::unique_ptr<Module> new_instance() const override;
-    Parameter &weight, &bias;
+    Parameter *weight = nullptr, *bias = nullptr;
     Tensor &running_mean, &running_var, &batches;
 
   private:
@@ -72,13 +89,14 @@ class BatchNorm : public Module {
 // Called with two tensors, a residual stream and a branch, both norms give {their sum, its norm}, in one pass.
 class LayerNorm : public Module {
   public:
-    explicit LayerNorm(std::int64_t size, double eps = 1e-5);
+    explicit LayerNorm(std::int64_t size, double eps = 1e-5, bool affine = true);
     Tensor forward(const Tensor& x) override;
     Tensors forward(const Tensors& inputs) override;
     std::unique_ptr<Module> new_instance() const override;
-    Parameter &weight, &bias;
+    Parameter *weight = nullptr, *bias = nullptr;
 
   private:
+    std::int64_t size_;
     double eps_;
 };
 
@@ -96,13 +114,13 @@ class RmsNorm : public Module {
 
 class GroupNorm : public Module {
   public:
-    GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5);
+    GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5, bool affine = true);
     Tensor forward(const Tensor& x) override;
     std::unique_ptr<Module> new_instance() const override;
-    Parameter &weight, &bias;
+    Parameter *weight = nullptr, *bias = nullptr;
 
   private:
-    std::int64_t groups_;
+    std::int64_t groups_, channels_;
     double eps_;
 };
 
@@ -151,14 +169,71 @@ class Gelu : public Module {
     bool tanh_form_;
 };
 
-class MaxPool2d : public Module {
+class LeakyRelu : public Module {
   public:
-    explicit MaxPool2d(ops::Pair kernel) : kernel_(kernel) {}
+    explicit LeakyRelu(double slope = 0.01) : slope_(slope) {}
     Tensor forward(const Tensor& x) override;
     std::unique_ptr<Module> new_instance() const override;
 
   private:
-    ops::Pair kernel_;
+    double slope_;
+};
+
+class Elu : public Module {
+  public:
+    explicit Elu(double alpha = 1) : alpha_(alpha) {}
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+
+  private:
+    double alpha_;
+};
+
+class Silu : public Module {
+  public:
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+};
+
+class Hardswish : public Module {
+  public:
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+};
+
+// The kernel that counts is the first argument.
+class MaxPool2d : public Module {
+  public:
+    explicit MaxPool2d(ops::Pair kernel, const ops::Pool2dOptions& options = {}) : options_(options) {
+        options_.kernel = kernel;
+    }
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+
+  private:
+    ops::Pool2dOptions options_;
+};
+
+class AvgPool2d : public Module {
+  public:
+    explicit AvgPool2d(ops::Pair kernel, const ops::Pool2dOptions& options = {}) : options_(options) {
+        options_.kernel = kernel;
+    }
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+
+  private:
+    ops::Pool2dOptions options_;
+};
+
+class AdaptiveAvgPool2d : public Module {
+  public:
+    explicit AdaptiveAvgPool2d(ops::Pair out) : out_(out) {}
+    Tensor forward(const Tensor& x) override;
+    std::unique_ptr<Module> new_instance() const override;
+
+  private:
+    ops::Pair out_;
 };
 
 class Flatten : public Module {

@@ -1,9 +1,13 @@
 #include "invar/ops/conv.h"
 
+#include <string_view>
+
 #include "invar/core/error.h"
 #include "invar/kernels/flops.h"
 #include "invar/kernels/pointwise.h"
 #include "invar/ops/apply.h"
+#include "invar/ops/pad.h"
+#include "invar/ops/shape.h"
 #include "invar/ops/shape_tools.h"
 
 namespace invar::ops {
@@ -156,10 +160,26 @@ ConvSpec make_spec(const Tensor& w, const Conv2dOptions& o) {
     return spec;
 }
 
+// What "same" comes to at each end of x under w. Where it is odd, the last row and column are a copy's, as in PyTorch.
+Tensor conv_same(const Tensor& x, const Tensor& w, const Tensor& bias, Conv2dOptions options) {
+    if (options.stride != Pair(1))
+        fail<UsageError>("conv2d: padding \"same\" keeps the size, which stride ({}, {}) does not", options.stride[0],
+                         options.stride[1]);
+    const std::int64_t h = options.dilation[0] * (w.size(1) - 1), v = options.dilation[1] * (w.size(2) - 1);
+    options.padding = {h / 2, v / 2};
+    return conv2d(h % 2 + v % 2 > 0 ? pad(x, {0, v % 2, 0, h % 2}) : x, w, bias, options);
+}
+
 }  // namespace
+
+Padding::Padding(const char* word) : same(std::string_view(word) == "same") {
+    if (!same && std::string_view(word) != "valid")
+        fail<UsageError>("convolution: padding \"{}\"; it may be a number, \"same\" or \"valid\"", word);
+}
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& options) {
     check_arguments(Conv2d::kName, x, w, options);
+    if (options.padding.same) return conv_same(x, w, bias, options);
     if (is_gelu(options.activation)) fail<UsageError>("conv2d: its activation may be relu or none");
     ConvSpec spec = make_spec(w, options);
     spec.batch = x.size(0), spec.in_h = x.size(1), spec.in_w = x.size(2), spec.in_c = x.size(3), spec.out_c = w.size(0);
@@ -182,8 +202,22 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
     return apply(Conv2d{spec}, {x, w, bias});
 }
 
+Conv2dOptions image_options(const Conv1dOptions& o) {
+    if (o.padding[0] != o.padding[1])
+        fail<UsageError>("conv1d: padding ({}, {}); takes one number", o.padding[0], o.padding[1]);
+    const Padding padding = o.padding.same ? o.padding : Padding(0, o.padding[1]);
+    return {{1, o.stride}, padding, {1, o.dilation}, o.groups, 0, o.activation};
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv1dOptions& options) {
+    if (x.rank() != 3) fail("conv1d: the input must be [batch, length, channels], not {}", x.shape().str());
+    if (w.rank() != 3) fail("conv1d: the weight must have 3 dimensions, not {}", w.shape().str());
+    return squeeze(conv2d(unsqueeze(x, 1), unsqueeze(w, 1), bias, image_options(options)), 1);
+}
+
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& options) {
     check_arguments(ConvTranspose2d::kName, x, w, options);
+    if (options.padding.same) fail<UsageError>("conv_transpose2d: takes no padding \"same\"");
     if (options.activation != Activation::none) fail<UsageError>("conv_transpose2d: takes no activation");
     ConvSpec spec = make_spec(w, options);
     spec.batch = x.size(0), spec.out_h = x.size(1), spec.out_w = x.size(2), spec.out_c = x.size(3);

@@ -1,5 +1,6 @@
 #include "invar/ops/losses.h"
 
+#include "invar/amp/autocast.h"
 #include "invar/core/error.h"
 #include "invar/ops/apply.h"
 #include "invar/ops/cast.h"
@@ -223,6 +224,17 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& target, const Clas
     return reduced(neg(sum(terms * wanted, {-1})), options.reduction);
 }
 
+// (1 - y) softplus(x) + w y softplus(-x), where no term takes digits from another; in FP32 whatever comes in.
+Tensor weighted_bce(const Tensor& logits, const Tensor& target, Reduction reduction, const Tensor& pos_weight) {
+    const Dtype from = promote(logits.dtype(), target.dtype()), dtype = sum_dtype(from);
+    if (!is_floating(pos_weight.dtype()) ||
+        broadcast(logits.shape(), pos_weight.shape(), "pos_weight") != logits.shape())
+        fail("bce_with_logits: pos_weight {} for logits {}", pos_weight.str(), logits.str());
+    const Tensor x = cast(logits, dtype), y = cast(target, dtype), weight = converted_to(pos_weight.detach(), dtype);
+    const Tensor loss = reduced((1.0 - y) * softplus(x) + y * weight * softplus(-x), reduction);
+    return Autocast::current().mode == CastPolicy::Mode::off ? cast(loss, from) : loss;
+}
+
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassLossOptions& options) {
@@ -255,8 +267,9 @@ Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double bet
     return reduced(errors, reduction);
 }
 
-Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction, const Tensor& pos_weight) {
     check_same("bce_with_logits", logits, target);
+    if (pos_weight) return weighted_bce(logits, target, reduction, pos_weight);
     return reduced(bce_with_logits_error(logits, target), reduction);
 }
 

@@ -29,7 +29,10 @@ Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction reducti
 // Quadratic within beta of the target, linear beyond.
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta = 1,
                       Reduction reduction = Reduction::mean);
-Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction = Reduction::mean);
+// `pos_weight`, where it is there, is how much the positive part of each loss counts, broadcast to the logits (one for
+// each class, say). It gets no gradient.
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction = Reduction::mean,
+                       const Tensor& pos_weight = {});
 // On probabilities; refused under autocast, where bce_with_logits is safe. A prediction outside [0, 1] gives NaN, loss
 // and gradient, on every device: PyTorch refuses it, but only on the CPU, where looking at the values costs no wait.
 Tensor bce(const Tensor& probabilities, const Tensor& target, Reduction reduction = Reduction::mean);

@@ -16,6 +16,7 @@
 #include "invar/ops/matmul.h"
 #include "invar/ops/norm.h"
 #include "invar/ops/order.h"
+#include "invar/ops/pad.h"
 #include "invar/ops/pointwise.h"
 #include "invar/ops/pool.h"
 #include "invar/ops/rearrange.h"

@@ -25,6 +25,13 @@ INVAR_BINARY_OPS(INVAR_DECLARE_BINARY)
 inline Tensor gelu(const Tensor& x, bool tanh_form) {
     return tanh_form ? gelu_tanh(x) : gelu(x);
 }
+// With the constants that PyTorch starts from.
+inline Tensor leaky_relu(const Tensor& x) {
+    return leaky_relu(x, 0.01);
+}
+inline Tensor elu(const Tensor& x) {
+    return elu(x, 1);
+}
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 // A constant does not widen: where(mask, x, 0.5) has x's dtype, unless x is of whole numbers, which become f32.
 Tensor where(const Tensor& condition, const Tensor& a, Number b);

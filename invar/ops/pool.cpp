@@ -67,6 +67,12 @@ PoolSpec image_spec(const char* op, const Tensor& x) {
     return spec;
 }
 
+// How many there are. One that would begin in the padding behind the input is none, rounded up or not.
+std::int64_t windows(std::int64_t in, std::int64_t k, std::int64_t stride, std::int64_t pad, bool ceil_mode) {
+    const std::int64_t room = in + 2 * pad - k, count = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+    return ceil_mode && (count - 1) * stride >= in + pad ? count - 1 : count;
+}
+
 PoolSpec window_spec(const char* op, const Tensor& x, const Pool2dOptions& o) {
     PoolSpec spec = image_spec(op, x);
     const auto stride = [&](int i) { return o.stride[i] == 0 ? o.kernel[i] : o.stride[i]; };
@@ -85,8 +91,8 @@ PoolSpec window_spec(const char* op, const Tensor& x, const Pool2dOptions& o) {
     spec.k_h = o.kernel[0], spec.k_w = o.kernel[1];
     spec.stride_h = stride(0), spec.stride_w = stride(1);
     spec.pad_h = o.padding[0], spec.pad_w = o.padding[1];
-    spec.out_h = (spec.in_h + 2 * spec.pad_h - spec.k_h) / spec.stride_h + 1;
-    spec.out_w = (spec.in_w + 2 * spec.pad_w - spec.k_w) / spec.stride_w + 1;
+    spec.out_h = windows(spec.in_h, spec.k_h, spec.stride_h, spec.pad_h, o.ceil_mode);
+    spec.out_w = windows(spec.in_w, spec.k_w, spec.stride_w, spec.pad_w, o.ceil_mode);
     return spec;
 }
 
@@ -102,6 +108,7 @@ PoolSpec adaptive_spec(const char* op, const Tensor& x, Pair out) {
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
+    if (!options.count_include_pad) fail<UsageError>("max_pool2d: count_include_pad belongs to avg_pool2d");
     if (is_gelu(options.activation)) fail<UsageError>("max_pool2d: its activation may be relu or none");
     PoolSpec spec = window_spec("max_pool2d", x, options);
     spec.relu = options.activation == Activation::relu;
@@ -109,7 +116,9 @@ Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
 }
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
     if (options.activation != Activation::none) fail<UsageError>("avg_pool2d: takes no activation");
-    return apply(AvgPool2d{window_spec("avg_pool2d", x, options)}, {x});
+    PoolSpec spec = window_spec("avg_pool2d", x, options);
+    spec.count_include_pad = options.count_include_pad;
+    return apply(AvgPool2d{spec}, {x});
 }
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair out) {
     return apply(AvgPool2d{adaptive_spec("adaptive_avg_pool2d", x, out)}, {x});

@@ -5,80 +5,12 @@
 #include "invar/core/error.h"
 #include "invar/kernels/pointwise.h"
 #include "invar/ops/apply.h"
+#include "invar/ops/axes.h"
 #include "invar/ops/shape_tools.h"
 
 namespace invar::ops {
 
 namespace {
-
-// Which dimensions a reduction takes away.
-struct Axes {
-    Shape from;
-    std::array<bool, kMaxRank> taken{};
-
-    Axes(const char* op, const Tensor& x, const std::vector<int>& dims) : from(x.shape()) {
-        if (dims.empty()) taken.fill(true);
-        for (const int dim : dims) {
-            bool& flag = taken[std::size_t(from.axis(dim))];
-            if (flag) fail("{}: dimension {} of {} is named twice", op, dim, from.str());
-            flag = true;
-        }
-    }
-    std::int64_t count() const {
-        std::int64_t n = 1;
-        for (int i = 0; i < from.rank(); ++i) n *= taken[std::size_t(i)] ? from[i] : 1;
-        return n;
-    }
-    Shape kept(bool keepdim) const {  // the result's shape
-        Shape shape;
-        for (int i = 0; i < from.rank(); ++i) {
-            if (!taken[std::size_t(i)])
-                shape.push_back(from[i]);
-            else if (keepdim)
-                shape.push_back(1);
-        }
-        return shape;
-    }
-};
-
-void check_floating(const char* op, const Tensor& x) {
-    if (!is_floating(x.dtype())) fail("{}: needs a floating tensor, not {}; cast it first", op, x.str());
-}
-
-// The sum over the taken axes, divided by `divisor`, in `dtype`, all dimensions kept. Neighbouring axes are summed in
-// one go.
-Tensor sum_over(const Axes& axes, const Tensor& x, double divisor, Dtype dtype) {
-    // Of nothing, whatever is left over: 0, and 0 / 0 where a mean is asked for.
-    if (x.numel() == 0) return filled(axes.kept(true), dtype, x.device(), 0.0 / divisor);
-    Tensor total = dense(x);
-    for (int end = axes.from.rank(); end > 0;) {
-        if (!axes.taken[std::size_t(end - 1)]) {
-            --end;
-            continue;
-        }
-        int begin = end - 1;
-        while (begin > 0 && axes.taken[std::size_t(begin - 1)]) --begin;
-        Span3 span;
-        Shape smaller = total.shape();
-        for (int i = 0; i < total.rank(); ++i) {
-            (i < begin ? span.outer : i < end ? span.n : span.inner) *= total.size(i);
-            if (i >= begin && i < end) smaller[i] = 1;
-        }
-        Tensor part = Tensor::empty(smaller, dtype, x.device());
-        kernels_for(x.device()).sum(span, total.view(), part.view(), divisor, false);
-        divisor = 1;
-        total = part;
-        end = begin;
-    }
-    if (divisor == 1) return total.dtype() == dtype ? total : converted_to(total, dtype);
-    Tensor result = Tensor::empty_like(total, dtype);  // nothing to sum: a scalar
-    kernels_for(x.device()).unary(UnaryOp::DivScalar, total.view(), result.view(), {divisor, 0});
-    return result;
-}
-
-Tensor finished(const Tensor& total, const Shape& shape, Dtype dtype) {
-    return (total.dtype() == dtype ? total : converted_to(total, dtype)).window(0, shape);
-}
 
 template <bool kMean>
 struct Sum {
@@ -95,7 +27,7 @@ struct Sum {
                         to);
     }
     Tensors backward(Context&, const Tensor& g) {
-        const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), axes.from);
+        const Tensor spread = axes.spread(g);
         Tensor gx = Tensor::empty(axes.from, g.dtype(), g.device());
         Kernels& kernels = kernels_for(g.device());
         if (kMean)
@@ -106,9 +38,11 @@ struct Sum {
     }
 };
 
+// The variance, or its root, which has no slope where it is 0: as in PyTorch, no gradient comes back from there.
+template <bool kRoot>
 struct Var {
-    static constexpr const char* kName = "var";
-    static constexpr const char* kDoc = "variance over dimensions";
+    static constexpr const char* kName = kRoot ? "std" : "var";
+    static constexpr const char* kDoc = kRoot ? "standard deviation over dimensions" : "variance over dimensions";
     static constexpr CastClass kCast = CastClass::fp32;
     Axes axes;
     bool unbiased, keepdim;
@@ -126,18 +60,33 @@ struct Var {
         const Tensor error = sum_over(axes, squares, count, Dtype::f64);
         kernels.binary(BinaryOp::Add, first.view(), error.view(), mean.view(), {});
         kernels.binary(BinaryOp::SquaredError, x.view(), expanded(mean, x.shape()).view(), squares.view(), {});
+        Tensor result = sum_over(axes, squares, divisor(), squares.dtype());
         ctx.save(x), ctx.save(mean);
-        return finished(sum_over(axes, squares, divisor(), squares.dtype()), axes.kept(keepdim), x.dtype());
+        if (kRoot) {
+            kernels.unary(UnaryOp::Sqrt, result.view(), result.view(), {});
+            ctx.save(result);
+        }
+        return finished(result, axes.kept(keepdim), x.dtype());
     }
     Tensors backward(Context& ctx, const Tensor& g) {
         const Tensor x = ctx.saved(0), mean = expanded(ctx.saved(1), x.shape());
-        const Tensor spread = expanded(dense(g).window(0, axes.kept(true)), x.shape());
+        const Tensor spread = axes.spread(kRoot ? through_root(g, ctx.saved(2)) : g);
         Kernels& kernels = kernels_for(g.device());
         Tensor deviation = Tensor::empty_like(x, sum_dtype(x.dtype())), gx = Tensor::empty_like(x);
         kernels.binary(BinaryOp::Sub, x.view(), mean.view(), deviation.view(), {});
         kernels.unary(UnaryOp::Affine, deviation.view(), deviation.view(), {2 / divisor(), 0});
         kernels.binary(BinaryOp::Mul, deviation.view(), spread.view(), gx.view(), {});
         return {gx};
+    }
+    // The gradient of what the root was taken of.
+    Tensor through_root(const Tensor& g, const Tensor& root) const {
+        Kernels& kernels = kernels_for(g.device());
+        const Tensor incoming = dense(g).window(0, root.shape()), zero = filled({}, root.dtype(), g.device(), 0);
+        Tensor slope = Tensor::empty_like(root), flat = Tensor::empty_like(root, Dtype::boolean);
+        kernels.compare({CompareOp::eq, root.dtype()}, root.view(), View{}, flat.view());
+        kernels.unary_backward(UnaryOp::Sqrt, incoming.view(), root.view(), slope.view(), {});
+        kernels.where(flat.view(), expanded(zero, root.shape()).view(), slope.view(), slope.view());
+        return slope;
     }
 };
 
@@ -171,13 +120,18 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
-    check_floating("mean", x);
+    check_floating_reduction("mean", x);
     return apply(Sum<true>{Axes("mean", x, dims), keepdim}, {x});
 }
 
 Tensor var(const Tensor& x, const std::vector<int>& dims, bool unbiased, bool keepdim) {
-    check_floating("var", x);
-    return apply(Var{Axes("var", x, dims), unbiased, keepdim}, {x});
+    check_floating_reduction("var", x);
+    return apply(Var<false>{Axes("var", x, dims), unbiased, keepdim}, {x});
+}
+
+Tensor std(const Tensor& x, const std::vector<int>& dims, bool unbiased, bool keepdim) {
+    check_floating_reduction("std", x);
+    return apply(Var<true>{Axes("std", x, dims), unbiased, keepdim}, {x});
 }
 
 Tensor any(const Tensor& x, const std::vector<int>& dims, bool keepdim) {

@@ -1,4 +1,4 @@
-// Enlarging (or shrinking) images [batch, height, width, channels], by nearest neighbour or bilinear interpolation.
+// Images [batch, height, width, channels] in another size, by interpolation.
 #pragma once
 
 #include "invar/core/tensor.h"
@@ -6,12 +6,15 @@
 
 namespace invar::ops {
 
-enum class Interpolation { nearest, bilinear };
+// nearest goes by the edges of pixels, as PyTorch always has, nearest_exact by their middles.
+enum class Interpolation { nearest, nearest_exact, bilinear, bicubic };
 
-// To a size. `align_corners` puts the corner pixels' centres onto each other; bilinear only.
+// To a size. `align_corners` puts the corner pixels' centres onto each other; bilinear and bicubic only.
 Tensor upsample(const Tensor& x, Pair out, Interpolation mode = Interpolation::nearest, bool align_corners = false);
-// By a factor: the size is rounded down, and positions follow from the factor, as in PyTorch.
+// By a factor, or one for each direction: the size is rounded down, and positions follow from the factor.
 Tensor upsample(const Tensor& x, double factor, Interpolation mode = Interpolation::nearest,
+                bool align_corners = false);
+Tensor upsample(const Tensor& x, double height_factor, double width_factor, Interpolation mode = Interpolation::nearest,
                 bool align_corners = false);
 
 }  // namespace invar::ops

@@ -32,6 +32,17 @@ const Recorded kRecorded[] = {
     {"whole sums", [](const Tensor& x, const Tensor& ids) { return x * sum(ids); }},
     {"any", [](const Tensor& x, const Tensor&) { return where(any(x > 0.9, {1}, true), x, neg(x)); }},
     {"min", [](const Tensor& x, const Tensor&) { return min(x, 1).values; }},
+    {"std", [](const Tensor& x, const Tensor&) { return std(x, {1}) + ops::norm(x, 2, {1}) + amax(x, {1}); }},
+    {"prod", [](const Tensor& x, const Tensor& ids) { return prod(x + 1.0, 1) * prod(ids); }},
+    {"pad",
+     [](const Tensor& x, const Tensor&) {
+         const Tensor images = reshape(x, {1, 6, 5, 8});
+         return pad(images, {1, 2, 2, 1}) + pad(images, {1, 2, 2, 1}, PadMode::reflect);
+     }},
+    {"bicubic",
+     [](const Tensor& x, const Tensor&) {
+         return upsample(reshape(x, {1, 6, 5, 8}), 1.5, 2, Interpolation::bicubic);
+     }},
     {"argmin", [](const Tensor& x, const Tensor&) { return x * argmin(x, 0); }},
     {"cross_entropy, weights",
      [](const Tensor& x, const Tensor& ids) {

@@ -19,8 +19,14 @@ std::unique_ptr<Sequential> all_layers() {
         ->then(std::make_unique<Conv2d>(
             2, 4, ops::Pair(3, 2), ops::Conv2dOptions{.stride = {2, 1}, .groups = 2, .activation = Activation::relu}))
         .then(std::make_unique<BatchNorm>(4, 1e-3, 0.2))
+        .then(std::make_unique<BatchNorm>(4, 1e-3, 0.2, false))
+        .then(std::make_unique<LeakyRelu>(0.3))
         .then(std::make_unique<ConvTranspose2d>(4, 6, 2, ops::Conv2dOptions{.groups = 2}, false))
         .then(std::make_unique<GroupNorm>(3, 6, 1e-4))
+        .then(std::make_unique<GroupNorm>(3, 6, 1e-4, false))
+        .then(std::make_unique<Elu>(0.5))
+        .then(std::make_unique<Silu>())
+        .then(std::make_unique<Hardswish>())
         .then(std::make_unique<Gelu>(true))
         .then(std::make_unique<Relu>())
         .then(std::make_unique<MaxPool2d>(ops::Pair(2, 1)))
@@ -28,6 +34,7 @@ std::unique_ptr<Sequential> all_layers() {
         .then(std::make_unique<Flatten>())
         .then(std::make_unique<Linear>(36, 5, true, ImageShape{1, 6, 6}, Activation::gelu_tanh))
         .then(std::make_unique<LayerNorm>(5, 1e-4))
+        .then(std::make_unique<LayerNorm>(5, 1e-3, false))
         .then(std::make_unique<RmsNorm>(5, 1e-3))
         .then(std::make_unique<Dropout>(0.4));
     return net;

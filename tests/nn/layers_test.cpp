@@ -59,8 +59,8 @@ TEST(Layers, StartFromPyTorchsDistributions) {
     EXPECT_NEAR(embedding.mean, 0, 0.05);
     EXPECT_NEAR(embedding.deviation, 1, 0.04);
     const LayerNorm norm(7);
-    EXPECT_EQ(norm.weight.value.to_vector<float>(), std::vector<float>(7, 1.0f));
-    EXPECT_EQ(norm.bias.value.to_vector<float>(), std::vector<float>(7, 0.0f));
+    EXPECT_EQ(norm.weight->value.to_vector<float>(), std::vector<float>(7, 1.0f));
+    EXPECT_EQ(norm.bias->value.to_vector<float>(), std::vector<float>(7, 0.0f));
 }
 
 TEST(Layers, StartTheSameFromTheSameSeedAndOtherwiseNot) {
@@ -81,6 +81,11 @@ TEST(Layers, GiveTheShapesOfPyTorch) {
     EXPECT_EQ(Conv2d(4, 6, {3, 1})(image).shape(), (Shape{2, 7, 9, 6}));
     EXPECT_EQ(ConvTranspose2d(4, 6, {3, 1}, {.stride = 2, .output_padding = 1})(image).shape(), (Shape{2, 20, 18, 6}));
     EXPECT_EQ(MaxPool2d({3, 1})(image).shape(), (Shape{2, 3, 9, 4}));
+    EXPECT_EQ(Conv2d(4, 6, {4, 2}, {.padding = "same"})(image).shape(), (Shape{2, 9, 9, 6}));
+    EXPECT_EQ(Conv1d(4, 6, 3, {.stride = 2, .padding = 1})(ops::ones({2, 9, 4})).shape(), (Shape{2, 5, 6}));
+    EXPECT_EQ(MaxPool2d(2, {.ceil_mode = true})(image).shape(), (Shape{2, 5, 5, 4}));
+    EXPECT_EQ(AvgPool2d({2, 3}, {.stride = 2, .padding = {0, 1}})(image).shape(), (Shape{2, 4, 5, 4}));
+    EXPECT_EQ(AdaptiveAvgPool2d(1)(image).shape(), (Shape{2, 1, 1, 4}));
     EXPECT_EQ(Flatten()(image).shape(), (Shape{2, 324}));
     EXPECT_EQ(GroupNorm(2, 4)(image).shape(), image.shape());
     EXPECT_EQ(Linear(4, 3, false)(image).shape(), (Shape{2, 9, 9, 3}));
@@ -104,6 +109,46 @@ TEST(BatchNorm, TracksItsStatisticsAsPyTorchDoes) {
     EXPECT_FLOAT_EQ(float(norm.running_mean.item()), 0.3f);                       // 0.1 * 3
     EXPECT_FLOAT_EQ(float(norm.running_var.item()), 0.9f + 0.1f * 14.0f / 3.0f);  // unbiased
     EXPECT_EQ(norm.batches.item(), 1);
+}
+
+// One after the other: with the weights that they start from, both kinds of each norm do the same.
+TEST(Norms, ThatAreNotAffineHaveNoParametersAndNormaliseAlike) {
+    const Tensor x = ops::normal({3, 5, 4}, 1, 2);
+    const auto expect_alike = [&](Module& affine, Module& plain) {
+        EXPECT_EQ(affine.parameters().size(), 2u);
+        EXPECT_EQ(plain.parameters().size(), 0u);
+        EXPECT_EQ(affine(x).to_vector<float>(), plain(x).to_vector<float>());
+        EXPECT_EQ(plain.clone()->parameters().size(), 0u);
+    };
+    BatchNorm batch(4), plain_batch(4, 1e-5, 0.1, false);
+    expect_alike(batch, plain_batch);
+    EXPECT_EQ(batch.running_var.to_vector<float>(), plain_batch.running_var.to_vector<float>());
+    LayerNorm layer(4), plain_layer(4, 1e-5, false);
+    expect_alike(layer, plain_layer);
+    GroupNorm group(2, 4), plain_group(2, 4, 1e-5, false);
+    expect_alike(group, plain_group);
+    EXPECT_ERROR(plain_group(ops::ones({3, 6})), Error, "must be 4 channels");
+    EXPECT_ERROR(plain_layer(ops::ones({3, 6})), Error, "[4]");
+}
+
+TEST(Conv1d, IsTheOpWithPyTorchsLayoutInFiles) {
+    Conv1d conv(4, 6, 3, {.padding = "same", .groups = 2});
+    const Tensor x = ops::normal({2, 5, 4}, 0, 1);
+    const Tensor w = ops::reshape(conv.weight.value.detach(), {6, 3, 2});
+    EXPECT_EQ(conv(x).to_vector<float>(),
+              ops::conv1d(x, w, conv.bias->value, {.padding = "same", .groups = 2}).to_vector<float>());
+    EXPECT_EQ(conv.weight.to_file().shape(), (Shape{6, 2, 3}));
+    EXPECT_EQ(conv.clone()->parameters().size(), 2u);
+    EXPECT_ERROR(conv(ops::ones({2, 5, 1, 4})), Error, "[batch, length, channels]");
+    EXPECT_ERROR(Conv1d(4, 6, 0), UsageError, "kernel of (0, 0)");
+}
+
+TEST(Activations, OfLayersAreThoseOfTheOps) {
+    const Tensor x = ops::normal({40}, 0, 3);
+    EXPECT_EQ(LeakyRelu(0.2)(x).to_vector<float>(), ops::leaky_relu(x, 0.2).to_vector<float>());
+    EXPECT_EQ(Elu(0.5)(x).to_vector<float>(), ops::elu(x, 0.5).to_vector<float>());
+    EXPECT_EQ(Silu()(x).to_vector<float>(), ops::silu(x).to_vector<float>());
+    EXPECT_EQ(Hardswish()(x).to_vector<float>(), ops::hardswish(x).to_vector<float>());
 }
 
 TEST(Dropout, KeepsTheMeanInTrainingAndDoesNothingInEvaluation) {

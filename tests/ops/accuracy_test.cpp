@@ -105,6 +105,10 @@ std::vector<Sized> sized_cases() {
     one("sum, signs", {{1000, 1000}}, [](const Tensor& x) { return sum(x, {0}); });
     one("mean of a million", {{1000000}, 0, 1}, [](const Tensor& x) { return mean(x); });
     one("var of a million", {{1000000}, 1, 2}, [](const Tensor& x) { return var(x); });
+    one("std of a million", {{1000000}, 1, 2}, [](const Tensor& x) { return std(x); });
+    one("norm of a million", {{1000000}}, [](const Tensor& x) { return norm(x); });
+    one("norm, sums of magnitudes", {{1000, 1000}}, [](const Tensor& x) { return norm(x, 1, {0}); });
+    one("prod", {{500, 100}, 0.9, 1.1}, [](const Tensor& x) { return prod(x, 1); });
     one("max", {{1000, 1000}}, [](const Tensor& x) { return max(x, 1).values; });
     one("min", {{1000, 1000}}, [](const Tensor& x) { return min(x, 0).values; });
     one("cumsum of a million", {{1000000}, 0, 1}, [](const Tensor& x) { return cumsum(x, 0); });
@@ -123,6 +127,11 @@ std::vector<Sized> sized_cases() {
     one("upsample", {{4, 14, 14, 32}}, [](const Tensor& x) {
         return upsample(x, Pair{56, 56}, Interpolation::bilinear);
     });
+    one("upsample, bicubic", {{4, 14, 14, 32}}, [](const Tensor& x) {
+        return upsample(x, Pair{56, 40}, Interpolation::bicubic);
+    });
+    all.back().op.gradient_terms = 2;  // weights of both signs
+    one("pad, reflect", {{4, 28, 28, 32}}, [](const Tensor& x) { return pad(x, {3, 3, 3, 3}, PadMode::reflect); });
     one("embedding", {{64, 128}}, [](const Tensor& x) { return embedding(labels(50000, 7), x); });
     one("gather", {{100, 50000}}, [](const Tensor& x) { return gather(x, 1, reshape(labels(100, 50000), {100, 1})); });
     all.push_back({{"add, a bias", [](const Tensors& in) { return add(in[0], in[1]); }, {{{20000, 64}}, {{64}}}}});
@@ -152,6 +161,8 @@ std::vector<Sized> sized_cases() {
     one("gelu_tanh", {{100000}, -30, 30}, [](const Tensor& x) { return gelu(x, true); });
     one("silu", {{100000}, -30, 30}, silu);
     one("softplus", {{100000}, -30, 30}, softplus);
+    one("elu", {{100000}, -30, 30}, [](const Tensor& x) { return elu(x, 0.7); });
+    one("hardswish", {{100000}, -6, 6}, hardswish);
     one("log1p", {{100000}, -0.999, 1e3}, log1p);
     one("expm1", {{100000}, -30, 30}, expm1);
     one("sin", {{100000}, -1e5, 1e5}, sin);

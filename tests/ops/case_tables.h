@@ -11,4 +11,7 @@ Tensor indices(const std::vector<std::int64_t>& values, const Shape& shape);
 // What transformers and other deep nets are made of: norms, layers of one input, attention, positions.
 void add_layers(std::vector<OpCase>& all);
 
+// The forms of windows, padding, resizing and reductions that vision models use.
+void add_vision(std::vector<OpCase>& all);
+
 }  // namespace invar::testing

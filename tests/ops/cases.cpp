@@ -40,6 +40,10 @@ void add_pointwise(std::vector<OpCase>& all) {
         {"gelu_tanh", CastClass::keep, gelu_tanh, -3, 3, 1},
         {"silu", CastClass::keep, silu, -3, 3, 1},
         {"softplus", CastClass::fp32, softplus, -3, 3, 1},
+        {"leaky_relu", CastClass::keep, [](const Tensor& x) { return leaky_relu(x, 0.1); }, -2, 2, 1},
+        {"elu", CastClass::keep, [](const Tensor& x) { return elu(x, 1.3); }, -2, 2, 1},
+        {"hardsigmoid", CastClass::keep, hardsigmoid, -4, 4, 1},
+        {"hardswish", CastClass::keep, hardswish, -4, 4, 1},
         {"abs", CastClass::keep, abs, -2, 2, 1},
         {"clamp", CastClass::keep, [](const Tensor& x) { return clamp(x, -0.5, 0.7); }, -2, 2, 1},
     };
@@ -392,6 +396,7 @@ const std::vector<OpCase>& all_cases() {
         add_shapes(all);
         add_products(all);
         add_windows(all);
+        add_vision(all);
         add_layers(all);
         add_reductions(all);
         add_losses(all);

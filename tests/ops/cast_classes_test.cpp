@@ -22,16 +22,17 @@ const std::vector<std::pair<CastClass, std::vector<std::string>>> kClasses{
      {"matmul", "linear", "conv2d", "conv_transpose2d", "attention", "self_attention", "linear_cross_entropy",
       "linears"}},
     {CastClass::fp32,
-     {"softmax", "log_softmax", "sum", "mean", "var", "cumsum", "upsample", "cross_entropy", "nll_loss"}},
+     {"softmax", "log_softmax", "sum", "mean", "var", "std", "prod", "norm", "cumsum", "upsample", "cross_entropy",
+      "nll_loss"}},
     {CastClass::wide_inside, {"layer_norm", "rms_norm", "group_norm"}},
     {CastClass::widest, {"where", "cat", "residual_sum"}},
     {CastClass::keep,
      {"eq",          "ne",          "lt",          "le",      "gt",   "ge",   "logical_and", "logical_or",
       "logical_xor", "logical_not", "masked_fill", "tril",    "triu", "roll", "one_hot",     "any",
       "all",         "argmax",      "argmin",      "argsort", "min",  "sort", "topk"}},
-    {CastClass::keep,
-     {"reshape", "permute", "unsqueeze", "squeeze", "slice", "index", "expand", "contiguous", "max_pool2d",
-      "avg_pool2d", "batch_norm", "swiglu", "rotary", "max", "gather", "dropout", "embedding", "cast", "to"}},
+    {CastClass::keep, {"reshape",    "permute",    "unsqueeze",  "squeeze", "slice",  "index", "expand", "contiguous",
+                       "max_pool2d", "avg_pool2d", "batch_norm", "swiglu",  "rotary", "max",   "amax",   "amin",
+                       "gather",     "dropout",    "embedding",  "cast",    "to",     "pad"}},
 };
 
 TEST(CastClasses, AreWhatTheTableSays) {

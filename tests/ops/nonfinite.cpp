@@ -145,6 +145,9 @@ std::pair<std::int64_t, std::int64_t> nan_through_dropout(std::int64_t count, do
 const std::vector<Exception>& exceptions() {
     static const std::vector<Exception> all{
         {"relu/", Exception::gate, "stops the gradient only where its result is known to be zero, as PyTorch does"},
+        {"leaky_relu/", Exception::gate, "passes the gradient on where its input is NaN, as relu"},
+        {"elu/", Exception::gate, "passes the gradient on where its input is NaN, as relu"},
+        {"hardsigmoid/", Exception::gate, "passes the gradient on where its input is NaN, as relu"},
         {"linear/relu", Exception::gate, "as relu"},
         {"conv2d/relu", Exception::gate, "as relu"},
         {"clamp/", Exception::gate, "stops the gradient only where its input is known to be out of bounds"},

@@ -446,6 +446,7 @@ const std::vector<ValueCase>& value_cases() {
         add_places(all);
         add_reductions(all);
         add_orders(all);
+        add_exact_answers(all);
         return all;
     }();
     return cases;

@@ -22,6 +22,9 @@ struct ValueCase {
 
 const std::vector<ValueCase>& value_cases();
 
+// The part of the table that stands in exact_cases.cpp.
+void add_exact_answers(std::vector<ValueCase>& all);
+
 // What is wrong with a case's result, in one line; "" where nothing is.
 std::string mismatch(const ValueCase& value_case);
 

@@ -173,7 +173,7 @@ __global__ __launch_bounds__(kThreads) void average_forward(const PoolSpec s, co
     for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
         const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
         const Range rows = s.rows(out.h), columns = s.columns(out.w);
-        const C divisor = C(s.divisor(rows, columns));
+        const C divisor = C(s.divisor(out.h, out.w));
         C sum[kWidth] = {};
         for (std::int64_t h = rows.begin; h < rows.end; ++h) {
             C line[kWidth] = {};  // line by line, so that a plane's average adds few terms at a time
@@ -194,27 +194,86 @@ __global__ __launch_bounds__(kThreads) void average_forward(const PoolSpec s, co
     }
 }
 
+// The common case, windows of two by two side by side that cover the image: its four packs are fetched together.
+template <class Source>
+__global__ __launch_bounds__(kThreads) void average_of_four(const PoolSpec s, const Source x, const Dense y,
+                                                            const std::int64_t items) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
+        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
+        const std::int64_t corner = ((out.batch * s.in_h + out.h * 2) * s.in_w + out.w * 2) * s.channels + out.channel;
+        typename Source::Raw raw[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x.read(corner + (i / 2 * s.in_w + i % 2) * s.channels, raw[i]);
+        C sum[kWidth], v[4][kWidth];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) Source::unpack(raw[i], v[i]);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) sum[k] = ((v[0][k] + v[1][k]) + (v[2][k] + v[3][k])) / C(4);
+        Source::store(sum, y, item * kWidth);
+    }
+}
+
+// Up to four of the windows that hold a pixel are fetched at once. Where all averages divide by the same, the sum does.
 template <class Source>
 __global__ __launch_bounds__(kThreads) void average_backward(const PoolSpec s, const Source gy, const Dense gx,
                                                              const std::int64_t items) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
-    const C fixed = C(s.k_h * s.k_w);
+    const bool alike = s.divides_by_window();
+    const C window = C(s.k_h * s.k_w);
     for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
         const Place in(item, s.in_h, s.in_w, s.channels / kWidth, kWidth);
         const Range rows = covering_rows(s, in.h), columns = covering_columns(s, in.w);
         C sum[kWidth] = {};
-        for (std::int64_t h = rows.begin; h < rows.end; ++h)
-            for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-                const C divisor = s.adaptive ? C(s.divisor(s.rows(h), s.columns(w))) : fixed;
-                typename Source::Raw raw;
-                C g[kWidth];
-                gy.read(((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel, raw);
-                Source::unpack(raw, g);
+        for (std::int64_t top = rows.begin; top < rows.end; top += 2)
+            for (std::int64_t left = columns.begin; left < columns.end; left += 2) {
+                typename Source::Raw raw[4];
 #pragma unroll
-                for (int k = 0; k < kWidth; ++k) sum[k] += g[k] / divisor;
+                for (int i = 0; i < 4; ++i) {
+                    const std::int64_t h = top + i / 2, w = left + i % 2;
+                    if (h < rows.end && w < columns.end)
+                        gy.read(((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel, raw[i]);
+                }
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const std::int64_t h = top + i / 2, w = left + i % 2;
+                    if (h >= rows.end || w >= columns.end) continue;
+                    C g[kWidth];
+                    Source::unpack(raw[i], g);
+                    const C divisor = alike ? C(1) : C(s.divisor(h, w));
+#pragma unroll
+                    for (int k = 0; k < kWidth; ++k) sum[k] += alike ? g[k] : g[k] / divisor;
+                }
             }
+        if (alike) {
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) sum[k] /= window;
+        }
         Source::store(sum, gx, item * kWidth);
+    }
+}
+
+// The common case, windows side by side that cover the image: each output writes its own window.
+template <class Source>
+__global__ __launch_bounds__(kThreads) void spread_average(const PoolSpec s, const Source gy, const Dense gx,
+                                                           const std::int64_t items) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    const C window = C(s.k_h * s.k_w);
+    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
+        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
+        typename Source::Raw raw;
+        C g[kWidth];
+        gy.read(item * kWidth, raw);
+        Source::unpack(raw, g);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) g[k] /= window;
+        const std::int64_t corner =
+            ((out.batch * s.in_h + out.h * s.k_h) * s.in_w + out.w * s.k_w) * s.channels + out.channel;
+        for (int h = 0; h < int(s.k_h); ++h)
+            for (int w = 0; w < int(s.k_w); ++w) Source::store(g, gx, corner + (h * s.in_w + w) * s.channels);
     }
 }
 
@@ -282,7 +341,9 @@ void CudaKernels::avg_pool(const PoolSpec& spec, const View& x, const View& y) {
     with_source(spec.channels, {&x, &y}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
         const std::int64_t items = outputs(spec) / Source::kWidth;
-        average_forward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), y, items);
+        const bool halves = tiles(spec) && spec.k_h == 2 && spec.k_w == 2;
+        const auto kernel = halves ? average_of_four<Source> : average_forward<Source>;
+        kernel<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), Dense(y), items);
     });
 }
 
@@ -291,8 +352,10 @@ void CudaKernels::avg_pool_backward(const PoolSpec& spec, const View& gy, const 
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
-        const std::int64_t items = inputs(spec) / Source::kWidth;
-        average_backward<Source><<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), gx, items);
+        const bool tiled = tiles(spec);
+        const std::int64_t items = (tiled ? outputs(spec) : inputs(spec)) / Source::kWidth;
+        const auto kernel = tiled ? spread_average<Source> : average_backward<Source>;
+        kernel<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), Dense(gx), items);
     });
 }
 

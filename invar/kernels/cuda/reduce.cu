@@ -1,4 +1,4 @@
-// Sums over the middle of [outer, n, inner], and where its largest or smallest elements are.
+// Sums and products over the middle of [outer, n, inner], and where its largest or smallest elements are.
 #include "invar/kernels/cuda/columns.cuh"
 #include "invar/kernels/cuda/launch.h"
 
@@ -163,6 +163,39 @@ struct SumWhole {
     __device__ void put(std::int64_t at, Value total) const { y[at] = std::int64_t(total); }
 };
 
+// What is not 0 multiplied up, and the zeros counted.
+struct Product {
+    double value = 1;
+    std::int64_t zeros = 0;
+};
+struct Multiply {
+    using Value = Product;
+    Dense x;
+    double* product;
+    std::int64_t* zeros;
+
+    __device__ Value get(std::int64_t at, std::int64_t) const {
+        const double v = x.get<double>(at);
+        return {v == 0 ? 1 : v, v == 0};
+    }
+    __device__ Value operator()(const Value& a, const Value& b) const { return {a.value * b.value, a.zeros + b.zeros}; }
+    __device__ void put(std::int64_t at, const Value& total) const {
+        product[at] = total.value;
+        zeros[at] = total.zeros;
+    }
+};
+
+// Whole numbers, in two's complement. Values are products less 1, so that 0 is the product of nothing.
+struct MultiplyWhole {
+    using Value = std::uint64_t;
+    Dense x;
+    std::int64_t* product;
+
+    __device__ Value get(std::int64_t at, std::int64_t) const { return Value(x.get<std::int64_t>(at)) - 1; }
+    __device__ Value operator()(Value a, Value b) const { return a * b + a + b; }
+    __device__ void put(std::int64_t at, Value total) const { product[at] = std::int64_t(total + 1); }
+};
+
 template <int kGroup, class Fold>
 __global__ __launch_bounds__(kThreads) void fold_rows(const Fold fold, const std::int64_t rows, const std::int64_t n,
                                                       const Pieces pieces, typename Fold::Value* partial) {
@@ -264,6 +297,14 @@ void CudaKernels::sum(const Span3& span, const View& x, const View& y, double di
         });
         if (pieces.count > 1) add_pieces<<<unsigned(span.outer), kThreads, 0, stream>>>(put, pieces.count, partial);
     });
+}
+
+void CudaKernels::prod(const Span3& span, const View& x, const View& product, const View& zeros) {
+    const Launch stream("prod");
+    if (zeros)
+        run_fold(Multiply{x, product.as<double>(), zeros.as<std::int64_t>()}, span, stream);
+    else
+        run_fold(MultiplyWhole{x, product.as<std::int64_t>()}, span, stream);
 }
 
 void CudaKernels::extreme(const Span3& span, const View& x, const View& index, bool smallest) {

@@ -212,7 +212,7 @@ void CpuKernels::avg_pool(const PoolSpec& spec, const View& x, const View& y) {
             C loaded[kBlock], line[kBlock], buffer[kBlock];
             for (std::int64_t ow = 0; ow < spec.out_w; ++ow) {
                 const Range c = spec.columns(ow);
-                const C divisor = C(spec.divisor(r, c));
+                const C divisor = C(spec.divisor(row % spec.out_h, ow));
                 for (std::int64_t begin = 0; begin < spec.channels; begin += kBlock) {
                     const std::int64_t n = std::min(kBlock, spec.channels - begin);
                     void* out = byte_at(y.data, y.dtype, (row * spec.out_w + ow) * spec.channels + begin);
@@ -244,7 +244,7 @@ void CpuKernels::avg_pool_backward(const PoolSpec& spec, const View& gy, const V
             gather_row<C>(
                 spec, gx, row, rows[std::size_t(row % spec.in_h)], columns,
                 [&](std::int64_t oh, std::int64_t ow, std::int64_t, std::int64_t from, C* sum, std::int64_t n) {
-                    const C divisor = C(spec.divisor(spec.rows(oh), spec.columns(ow)));
+                    const C divisor = C(spec.divisor(oh, ow));
                     add_divided(load(byte_at(gy.data, gy.dtype, from), gy.dtype, 1, n, loaded), divisor, sum, n);
                 });
         });

@@ -1,4 +1,4 @@
-// Sums over the middle of [outer, n, inner], and where its largest or smallest elements are.
+// Sums and products over the middle of [outer, n, inner], and where its largest or smallest elements are.
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
 #include "invar/kernels/cpu/simd/loops.h"
 
@@ -124,6 +124,42 @@ void sum_whole(const Span3& span, const View& x, std::int64_t* y) {
     });
 }
 
+// Of one line along n: what is multiplied up, and the zeros that are left out of it.
+struct Product {
+    double value;
+    std::int64_t zeros;
+    void take(double v) {
+        value *= v == 0 ? 1 : v;
+        zeros += v == 0;
+    }
+};
+struct WholeProduct {
+    std::uint64_t value;
+    void take(std::int64_t v) { value *= std::uint64_t(v); }
+};
+
+// Calls put(line, product) for the lines, taken in some columns at a time.
+template <class P, class V, class Put>
+void products(const Span3& span, const View& x, const Put& put) {
+    const std::int64_t blocks = divide_up(span.inner, kBlock), elements = span.outer * span.n * span.inner;
+    parallel_for(span.outer * blocks, elements, [&](std::int64_t item) {
+        const std::int64_t o = item / blocks, column = item % blocks * kBlock,
+                           w = std::min(kBlock, span.inner - column);
+        const std::int64_t together = w == span.inner ? std::max<std::int64_t>(1, kBlock / w) : 1;
+        V buffer[kBlock];
+        P products[kBlock];
+        std::fill_n(products, w, P{1});
+        for (std::int64_t row = 0; row < span.n; row += together) {
+            const std::int64_t count = std::min(together, span.n - row);
+            const std::int64_t at = (o * span.n + row) * span.inner + column;
+            const V* v = load(byte_at(x.data, x.dtype, at), x.dtype, 1, count * w, buffer);
+            for (std::int64_t r = 0; r < count; ++r)
+                for (std::int64_t i = 0; i < w; ++i) products[i].take(v[r * w + i]);
+        }
+        for (std::int64_t i = 0; i < w; ++i) put(o * span.inner + column + i, products[i]);
+    });
+}
+
 // The other way round in order, without leaving the range; NaN stays NaN.
 template <class C>
 inline C flipped(C v) {
@@ -185,6 +221,17 @@ void CpuKernels::sum(const Span3& span, const View& x, const View& y, double div
             sum_rows<C>(span, x, y, divisor, accumulate);
         else if (span.outer * span.inner > 0)
             sum_columns<C>(span, x, y, divisor, accumulate);
+    });
+}
+
+void CpuKernels::prod(const Span3& span, const View& x, const View& product, const View& zeros) {
+    if (!zeros)
+        return products<WholeProduct, std::int64_t>(span, x, [&](std::int64_t line, const WholeProduct& p) {
+            product.as<std::int64_t>()[line] = std::int64_t(p.value);
+        });
+    products<Product, double>(span, x, [&](std::int64_t line, const Product& p) {
+        product.as<double>()[line] = p.value;
+        zeros.as<std::int64_t>()[line] = p.zeros;
     });
 }
 
