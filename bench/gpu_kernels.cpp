@@ -173,13 +173,12 @@ Work rotary(std::int64_t heads, std::int64_t kv_heads, std::int64_t width, Dtype
     return {2.0 * double(x.bytes()), [=] { gpu().rotary(spec, x.view(), table.view(), {}, y.view()); }};
 }
 Work batch_norm_stats(std::int64_t columns, Dtype dtype) {
-    const Tensor x = matrix(dtype, columns), mean = random({columns}, Dtype::f32),
-                 variance = random({columns}, Dtype::f32);
-    return {1.0 * kBytes, [=] { gpu().batch_norm_stats(x.view(), mean.view(), variance.view()); }};
+    const Tensor x = matrix(dtype, columns), mean = random({columns}, Dtype::f32), rstd = Tensor::empty_like(mean);
+    return {1.0 * kBytes, [=] { gpu().batch_norm_stats({x.view(), mean.view(), rstd.view(), {}, {}, 1e-5, 0.1}); }};
 }
 Work batch_norm(std::int64_t columns, Dtype dtype) {
     const Tensor x = matrix(dtype, columns), y = Tensor::empty_like(x), p = random({columns}, Dtype::f32, 0.5, 1.5);
-    return {2.0 * kBytes, [=] { gpu().batch_norm(x.view(), p.view(), p.view(), p.view(), p.view(), y.view()); }};
+    return {2.0 * kBytes, [=] { gpu().batch_norm({x.view(), p.view(), p.view(), p.view(), p.view(), {}, y.view()}); }};
 }
 // What gx takes from the whole batch must be summed before the first of it is written: gy and x are read twice.
 Work batch_norm_backward(std::int64_t columns, Dtype dtype) {
@@ -187,8 +186,9 @@ Work batch_norm_backward(std::int64_t columns, Dtype dtype) {
                  p = random({columns}, Dtype::f32, 0.5, 1.5), ggamma = Tensor::empty_like(p),
                  gbeta = Tensor::empty_like(p);
     return {5.0 * kBytes, [=] {
-                gpu().batch_norm_backward(g.view(), x.view(), p.view(), p.view(), p.view(), gx.view(), ggamma.view(),
-                                          gbeta.view(), true);
+                BatchNormBackward norm{g.view(), x.view(), p.view(), p.view(), p.view(), {}, {}, {}, gx.view()};
+                norm.ggamma = ggamma.view(), norm.gbeta = gbeta.view(), norm.batch_statistics = true;
+                gpu().batch_norm_backward(norm);
             }};
 }
 Work softmax(std::int64_t columns, Dtype dtype) {

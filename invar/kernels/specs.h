@@ -270,6 +270,29 @@ struct NormBackward {
     View again, beta;  // the norm's result, made anew to the bit; may be absent
 };
 
+// Of a batch, over the rows of x [rows, channels]: mean, and 1 / sqrt(biased variance + eps).
+struct BatchNormStats {
+    View x, mean, rstd;
+    View running_mean, running_var;  // where they are there, they move by `momentum`, to the unbiased variance
+    double eps, momentum;
+};
+
+// relu((x - mean) * rstd * gamma + beta + residual), rounded once; residual, of x's dtype, and ReLU may be absent.
+struct BatchNormForward {
+    View x, mean, rstd, gamma, beta, residual, y;
+    bool relu = false;
+};
+
+// Gradients that are absent are not computed.
+struct BatchNormBackward {
+    View gy, x, mean, rstd, gamma, beta;
+    View y;          // the result, for a ReLU behind a residual sum; without the sum it is made anew from x
+    View gresidual;  // the gradient behind that ReLU, of gy's dtype, which is the residual's; there wherever y is
+    View gx, ggamma, gbeta;
+    bool batch_statistics;  // mean and rstd came from this batch, so gradients flow through them too
+    bool relu = false;
+};
+
 // Rotary positions over [rows, heads * width], dense: of each of the first `rotated` heads, the first `turned` elements
 // are seen as two halves, and each pair across them is turned by an angle of its position; the rest is copied.
 struct RotarySpec {

@@ -105,21 +105,29 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
     return ops::conv_transpose2d(x, weight.value, value_of(bias), options_);
 }
 
-BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum, bool affine)
+BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum, bool affine, Activation activation)
     : weight(affine ? &add_parameter("weight", filled({channels}, 1.0)) : nullptr),
       bias(affine ? &add_parameter("bias", filled({channels}, 0.0)) : nullptr),
       running_mean(add_buffer("running_mean", filled({channels}, 0.0))),
       running_var(add_buffer("running_var", filled({channels}, 1.0))),
       batches(add_buffer("num_batches_tracked", filled({}, 0, Dtype::i64))),
       eps_(eps),
-      momentum_(momentum) {}
+      momentum_(momentum),
+      activation_(activation) {}
 Tensor BatchNorm::forward(const Tensor& x) {
+    return normalised(x, {});
+}
+Tensors BatchNorm::forward(const Tensors& inputs) {
+    return inputs.size() == 2 ? Tensors{normalised(inputs[0], inputs[1])} : Module::forward(inputs);
+}
+Tensor BatchNorm::normalised(const Tensor& x, const Tensor& residual) {
     if (training() && !ops::recomputing()) {
         const NoGrad no_grad;
         Kernels& kernels = kernels_for(batches.device());
         kernels.unary(UnaryOp::Affine, batches.view(), batches.view(), {1, 1});
     }
-    return ops::batch_norm(x, value_of(weight), value_of(bias), running_mean, running_var, training(), momentum_, eps_);
+    return ops::batch_norm(x, value_of(weight), value_of(bias), running_mean, running_var, training(), momentum_, eps_,
+                           {activation_, residual});
 }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps, bool affine)
@@ -227,7 +235,7 @@ std::unique_ptr<Module> ConvTranspose2d::new_instance() const {
                                              bias != nullptr);
 }
 std::unique_ptr<Module> BatchNorm::new_instance() const {
-    return std::make_unique<BatchNorm>(running_mean.size(0), eps_, momentum_, weight != nullptr);
+    return std::make_unique<BatchNorm>(running_mean.size(0), eps_, momentum_, weight != nullptr, activation_);
 }
 std::unique_ptr<Module> LayerNorm::new_instance() const {
     return std::make_unique<LayerNorm>(size_, eps_, weight != nullptr);

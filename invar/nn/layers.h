@@ -73,17 +73,22 @@ class ConvTranspose2d : public Module {
 };
 
 // Over the last dimension, whatever stands before it: BatchNorm1d and 2d alike. Norms that are not affine have neither
-// weight nor bias.
+// weight nor bias. Called with two tensors, it adds the second, a residual, before the activation (none or ReLU): all in
+// one pass.
 class BatchNorm : public Module {
   public:
-    explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1, bool affine = true);
+    explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1, bool affine = true,
+                       Activation activation = Activation::none);
     Tensor forward(const Tensor& x) override;
+    Tensors forward(const Tensors& inputs) override;
     std::unique_ptr<Module> new_instance() const override;
     Parameter *weight = nullptr, *bias = nullptr;
     Tensor &running_mean, &running_var, &batches;
 
   private:
+    Tensor normalised(const Tensor& x, const Tensor& residual);
     double eps_, momentum_;
+    Activation activation_;
 };
 
 // Called with two tensors, a residual stream and a branch, both norms give {their sum, its norm}, in one pass.

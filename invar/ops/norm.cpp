@@ -1,6 +1,7 @@
 #include "invar/ops/norm.h"
 
 #include "invar/kernels/pointwise.h"
+#include "invar/ops/cast.h"
 #include "invar/ops/checkpoint.h"
 #include "invar/ops/norm_tools.h"
 
@@ -8,17 +9,7 @@ namespace invar::ops {
 
 namespace {
 
-// running = (1 - momentum) * running + momentum * factor * batch, in place.
-void move_towards(const Tensor& running, const Tensor& batch, double momentum, double factor) {
-    if (!running) return;
-    Kernels& kernels = kernels_for(running.device());
-    Tensor part = Tensor::empty_like(running);
-    kernels.unary(UnaryOp::Affine, batch.view(), part.view(), {momentum * factor, 0});
-    kernels.unary(UnaryOp::Affine, running.view(), running.view(), {1 - momentum, 0});
-    kernels.add_into(part.view(), running.view());
-    running.bump_version();
-}
-
+// Of x and, where there is one, a residual, of x's dtype.
 struct BatchNorm {
     static constexpr const char* kName = "batch_norm";
     static constexpr const char* kDoc = "normalised over all but the last dimension";
@@ -26,48 +17,86 @@ struct BatchNorm {
     Tensor running_mean, running_var;
     bool training;
     double momentum, eps;
+    bool relu, has_residual = false;
+
+    // The running statistics as the kernel reads them.
+    void read_running(const Tensor& mean, const Tensor& rstd) const {
+        Kernels& kernels = kernels_for(mean.device());
+        kernels.copy(running_mean.view(), mean.view());
+        kernels.copy(running_var.view(), rstd.view());
+        kernels.unary(UnaryOp::Affine, rstd.view(), rstd.view(), {1, eps});
+        kernels.unary(UnaryOp::Rsqrt, rstd.view(), rstd.view(), {});
+    }
+    void take_statistics(const Tensor& x, const Tensor& mean, const Tensor& rstd) const {
+        Kernels& kernels = kernels_for(x.device());
+        if (x.size(0) == 0) {  // as PyTorch: no values, no statistics, and the running ones stand still
+            kernels.fill(mean.view(), 0);
+            kernels.fill(rstd.view(), 1);
+            return;
+        }
+        const bool moves = !recomputing();
+        const auto moved = [&](const Tensor& running) { return moves ? view_of(running) : View{}; };
+        kernels.batch_norm_stats({.x = x.view(),
+                                  .mean = mean.view(),
+                                  .rstd = rstd.view(),
+                                  .running_mean = moved(running_mean),
+                                  .running_var = moved(running_var),
+                                  .eps = eps,
+                                  .momentum = momentum});
+        for (const Tensor& running : {running_mean, running_var})
+            if (moves && running) running.bump_version();
+    }
 
     Tensor forward(Context& ctx, const Tensors& in) {
         const std::int64_t channels = in[0].size(-1);
-        const Tensor x = rows_of(in[0], channels);
+        const Tensor x = rows_of(in[0], channels), residual = in[3] ? rows_of(in[3], channels) : in[3];
         const Tensor gamma = in[1] ? dense(in[1]) : in[1], beta = in[2] ? dense(in[2]) : in[2];
-        Kernels& kernels = kernels_for(x.device());
-        const Dtype dtype = sum_dtype(x.dtype());
-        Tensor mean = Tensor::empty({channels}, dtype, x.device()), rstd = Tensor::empty_like(mean);
-        Tensor variance = rstd;            // the reciprocal root is taken in place
-        if (training && x.size(0) == 0) {  // as PyTorch: no values, no statistics, and the running ones stand still
-            kernels.fill(mean.view(), 0);
-            kernels.fill(variance.view(), 1);
-        } else if (training) {
-            kernels.batch_norm_stats(x.view(), mean.view(), variance.view());
-            if (!recomputing()) {
-                const double count = double(x.size(0));
-                move_towards(running_mean, mean, momentum, 1);
-                move_towards(running_var, variance, momentum, count / (count - 1));
-            }
-        } else {
-            kernels.copy(running_mean.view(), mean.view());
-            kernels.copy(running_var.view(), variance.view());
-        }
-        kernels.unary(UnaryOp::Affine, variance.view(), rstd.view(), {1, eps});
-        kernels.unary(UnaryOp::Rsqrt, rstd.view(), rstd.view(), {});
+        Tensor mean = Tensor::empty({channels}, sum_dtype(x.dtype()), x.device()), rstd = Tensor::empty_like(mean);
+        if (training)
+            take_statistics(x, mean, rstd);
+        else
+            read_running(mean, rstd);
         Tensor y = Tensor::empty(in[0].shape(), x.dtype(), x.device());
-        kernels.batch_norm(x.view(), mean.view(), rstd.view(), view_of(gamma), view_of(beta),
-                           rows_of(y, channels).view());
+        kernels_for(x.device())
+            .batch_norm({.x = x.view(),
+                         .mean = mean.view(),
+                         .rstd = rstd.view(),
+                         .gamma = view_of(gamma),
+                         .beta = view_of(beta),
+                         .residual = view_of(residual),
+                         .y = rows_of(y, channels).view(),
+                         .relu = relu});
         for (const Tensor& kept : {x, mean, rstd, gamma}) ctx.save(kept);
+        if (relu) ctx.save(in[3] ? rows_of(y, channels) : beta);
+        has_residual = bool(in[3]);
         running_mean = running_var = {};
         return y;
     }
     Tensors backward(Context& ctx, const Tensor& g) {
         const Tensor x = ctx.saved(0), mean = ctx.saved(1), rstd = ctx.saved(2), gamma = ctx.saved(3);
+        const Tensor y = relu && has_residual ? ctx.saved(4) : Tensor{};
+        const Tensor beta = relu && !has_residual ? ctx.saved(4) : Tensor{};
         AffineGradients affine(ctx, mean.shape(), x);
-        Tensor gx;
+        Tensor gx, gresidual = g;
         if (ctx.needs(0)) gx = Tensor::empty(g.shape(), x.dtype(), x.device());
+        if (y) gresidual = Tensor::empty(g.shape(), x.dtype(), x.device());
+        const auto rows = [&](const Tensor& t) { return t ? rows_of(t, x.size(1)).view() : View{}; };
+        const Tensor gy = dense(g);
         kernels_for(g.device())
-            .batch_norm_backward(rows_of(g, x.size(1)).view(), x.view(), mean.view(), rstd.view(), view_of(gamma),
-                                 gx ? rows_of(gx, x.size(1)).view() : View{}, view_of(affine.gamma),
-                                 view_of(affine.beta), training);
-        return {gx, affine.gamma, affine.beta};
+            .batch_norm_backward({.gy = rows(gy),
+                                  .x = x.view(),
+                                  .mean = mean.view(),
+                                  .rstd = rstd.view(),
+                                  .gamma = view_of(gamma),
+                                  .beta = view_of(beta),
+                                  .y = view_of(y),
+                                  .gresidual = y ? rows(gresidual) : View{},
+                                  .gx = rows(gx),
+                                  .ggamma = view_of(affine.gamma),
+                                  .gbeta = view_of(affine.beta),
+                                  .batch_statistics = training,
+                                  .relu = relu});
+        return {gx, affine.gamma, affine.beta, ctx.needs(3) ? gresidual : Tensor{}};
     }
 };
 
@@ -159,7 +188,7 @@ struct GroupNorm {
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
-                  const Tensor& running_var, bool training, double momentum, double eps) {
+                  const Tensor& running_var, bool training, double momentum, double eps, const BatchNormEnd& end) {
     const char* op = BatchNorm::kName;
     check_floating(op, x);
     if (x.rank() < 2) fail("batch_norm: the input must be [..., channels], not {}", x.shape().str());
@@ -173,7 +202,14 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
         fail("batch_norm: one value a channel ({}) has no variance to train with; use a larger batch", x.shape().str());
     if (!training && (!running_mean || !running_var))
         fail("batch_norm: without training it needs the running mean and variance");
-    return apply(BatchNorm{running_mean, running_var, training, momentum, eps}, {x, gamma, beta});
+    if (end.residual && end.residual.shape() != x.shape())
+        fail("batch_norm: a residual {} for an input {}; they must have one shape", end.residual.shape().str(),
+             x.shape().str());
+    if (end.activation != Activation::none && end.activation != Activation::relu)
+        fail("batch_norm: of the activations only ReLU can be made in its pass");
+    const Tensor residual = end.residual ? cast(end.residual, x.dtype()) : end.residual;
+    return apply(BatchNorm{running_mean, running_var, training, momentum, eps, end.activation == Activation::relu},
+                 {x, gamma, beta, residual});
 }
 
 Tensor group_norm(const Tensor& x, int groups, const Tensor& gamma, const Tensor& beta, double eps) {

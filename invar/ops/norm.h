@@ -4,14 +4,22 @@
 #pragma once
 
 #include "invar/core/tensor.h"
+#include "invar/kernels/specs.h"
 
 namespace invar::ops {
 
 // x [..., channels]. Training: the batch's statistics, and the running ones (either may be absent) move towards them in
 // place by `momentum`, with the unbiased variance, as in PyTorch; they stay as they are while a checkpointed region is
 // recomputed. Otherwise: the running statistics. gamma and beta may be absent.
+// With an end, activation(norm + residual) in the same pass, rounded once; the residual, of x's shape, is cast to x's
+// dtype, and the activation is none or ReLU.
+struct BatchNormEnd {
+    Activation activation = Activation::none;
+    Tensor residual = {};
+};
 Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
-                  const Tensor& running_var, bool training, double momentum = 0.1, double eps = 1e-5);
+                  const Tensor& running_var, bool training, double momentum = 0.1, double eps = 1e-5,
+                  const BatchNormEnd& end = {});
 
 // Over the last dimensions, whose sizes are `normalized`; gamma and beta, where given, have that shape.
 Tensor layer_norm(const Tensor& x, const Shape& normalized, const Tensor& gamma = {}, const Tensor& beta = {},

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "invar/ops/ops.h"
 #include "tests/ops/case_tables.h"
 
@@ -8,16 +10,30 @@ namespace {
 using namespace invar::ops;
 
 void add_norms(std::vector<OpCase>& all) {
-    const auto batch = [](bool training, std::int64_t channels = 3) {
-        return [training, channels](const Tensors& in) {
+    const auto batch = [](bool training, std::int64_t channels = 3, Activation activation = Activation::none) {
+        return [=](const Tensors& in) {
             const Dtype dtype = in[0].dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
             const Tensor mean = full({channels}, 0.1, dtype, case_device());
             const Tensor variance = full({channels}, 0.8, dtype, case_device());
-            return batch_norm(in[0], in[1], in[2], mean, variance, training);
+            return batch_norm(in[0], in[1], in[2], mean, variance, training, 0.1, 1e-5,
+                              {activation, in.size() > 3 ? in[3] : Tensor()});
         };
     };
     all.push_back({"batch_norm/training", batch(true), {{{4, 2, 3}, -2, 2}, {{3}, 0.5, 1.5}, {{3}}}, 2, 4});
     all.push_back({"batch_norm/evaluation", batch(false), {{{4, 2, 3}, -2, 2}, {{3}, 0.5, 1.5}, {{3}}}, 2, 4});
+    for (const bool training : {true, false})
+        for (const std::int64_t channels : {3, 16}) {  // 16 are packs for a GPU
+            const std::string name = fmt::format("{}, {}", training ? "training" : "evaluation", channels);
+            const CaseInput x{{4, 2, channels}, -2, 2}, gamma{{channels}, 0.5, 1.5}, beta{{channels}};
+            all.push_back(
+                {"batch_norm/relu, " + name, batch(training, channels, Activation::relu), {x, gamma, beta}, 2, 4});
+            all.push_back({"batch_norm/sum, " + name, batch(training, channels), {x, gamma, beta, x}, 2, 4});
+            all.push_back({"batch_norm/sum and relu, " + name,
+                           batch(training, channels, Activation::relu),
+                           {x, gamma, beta, x},
+                           2,
+                           4});
+        }
     all.push_back({"layer_norm/last",
                    [](const Tensors& in) { return layer_norm(in[0], {6}, in[1], in[2]); },
                    {{{2, 3, 6}, -2, 2}, {{6}, 0.5, 1.5}, {{6}}},

@@ -220,6 +220,21 @@ void conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, 
         kernels().copy(fresh, gw);
 }
 
+// A convolution that is a product of pixels [pixels, channels], dense.
+bool is_product(const ConvSpec& s) {
+    return s.k_h == 1 && s.k_w == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_h == 0 && s.pad_w == 0 &&
+           s.groups == 1;
+}
+// [1, rows, columns] of dense memory, or that turned.
+View matrix(const View& v, std::int64_t columns, bool turned = false) {
+    View m = v;
+    const std::int64_t rows = v.numel() / columns;
+    m.rank = 3;
+    m.size[0] = 1, m.size[1] = turned ? columns : rows, m.size[2] = turned ? rows : columns;
+    m.stride[0] = rows * columns, m.stride[1] = turned ? 1 : columns, m.stride[2] = turned ? columns : 1;
+    return m;
+}
+
 }  // namespace
 
 void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
@@ -227,6 +242,12 @@ void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& 
     if (y.numel() == 0) return;
     const bool usable = by_cudnn(x) && aligned({x, w, y});
     if (usable && first_conv_forward(spec, x, w, bias, y)) return;
+    if (is_product(spec) && spec.in_c > 0) {
+        Epilogue epilogue;
+        epilogue.bias = bias;
+        epilogue.activation = spec.activation;
+        return matmul_with(epilogue, matrix(x, spec.in_c), matrix(w, spec.in_c, true), matrix(y, spec.out_c), false);
+    }
     // Bias and activation in the same pass where an engine can: tensor-core engines of 16 bits do.
     if (usable && bias && is_sixteen_bit(x.dtype) && bias.dtype == x.dtype && aligned({bias})) {
         if (GraphPlan* plan = plan_for(Direction::forward_bias, x.dtype, spec)) {
@@ -257,6 +278,17 @@ void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View&
         passed.data = memory.data();
         unary_backward(UnaryOp::Relu, gy, y, passed, {});
         return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
+    }
+    if (is_product(spec) && gy.numel() > 0 && spec.in_c > 0) {
+        if (gx) matmul(matrix(gy, spec.out_c), matrix(w, spec.in_c), {}, matrix(gx, spec.in_c), false);
+        Epilogue epilogue;
+        epilogue.row_sums = gb;
+        if (gw)
+            matmul_with(epilogue, matrix(gy, spec.out_c, true), matrix(x, spec.in_c), matrix(gw, spec.in_c),
+                        accumulate);
+        else if (gb)
+            sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
+        return;
     }
     if (gx) conv_backward_data(spec, gy, w, gx);
     if (usable && (first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate) ||
