@@ -155,7 +155,12 @@ Tensors ResNetBackbone::stages(const Tensor& x) {
     Tensor y = normed(bn1_, conv1_(x), true);
     if (options_.stem != "cifar") y = ops::max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
     Tensors results;
-    for (Sequential* layer : layers_) results.push_back(y = (*layer)(y));
+    for (Sequential* layer : layers_) {
+        // A view of its own for what reads the next stage: its gradients are added up before others come to them, in
+        // the same order whether or not the stage is recomputed.
+        if (!results.empty()) y = ops::reshape(y, y.shape());
+        results.push_back(y = (*layer)(y));
+    }
     return results;
 }
 
