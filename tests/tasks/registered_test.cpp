@@ -98,7 +98,8 @@ TEST(Registered, DataAreTheSameWheneverTheyAreReadAndOtherInEachSplit) {
 TEST(Registered, TasksHaveALossThatCanBeSentBackAndMetricsThatAddUp) {
     for (const PartInfo* part : all("task")) {
         bool served = false;
-        const std::pair<const char*, const char*> trials[] = {{"mlp", "synthetic"}, {"mlp", "sines"}, {"gpt", "chains"}};
+        const std::pair<const char*, const char*> trials[] = {
+            {"mlp", "synthetic"}, {"mlp", "sines"}, {"gpt", "chains"}};
         for (const auto& [model_name, data] : trials) {
             Config config;
             config.task.choose(part->name);
