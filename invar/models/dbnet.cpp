@@ -110,8 +110,8 @@ class DbNet : public Module {
     DbNet(const DbNetOptions& options, std::int64_t channels)
         : options_(options),
           channels_(channels),
-          backbone_(
-              add<ResNetBackbone>("backbone", ResNetOptions{.depth = options.depth, .width = options.width}, channels)),
+          backbone_(add<ResNetBackbone>("backbone", ResNetOptions{.layers = options.layers, .width = options.width},
+                                        channels)),
           decoder_(add<Decoder>("decoder", backbone_, options.inner)) {}
 
     Tensors forward(const Tensors& inputs) override {
@@ -147,19 +147,16 @@ class DbNet : public Module {
 };
 
 using O = DbNetOptions;
-const RegisterModel<O> kDbNet{
-    "dbnet",
-    "DBNet: maps of where text is in an image, on a residual network.",
-    make_dbnet,
-    {key("depth", &O::depth,
-         custom("18, 34, 50, 101 or 152",
-                [](double v) { return v == 18 || v == 34 || v == 50 || v == 101 || v == 152; }),
-         "Layers of the residual network."),
-     key("width", &O::width, within(1, 1 << 14), "Channels of its first stage."),
-     key("inner", &O::inner,
-         custom("a multiple of 4, from 4 to 16384",
-                [](double v) { return v >= 4 && v <= 16384 && std::int64_t(v) % 4 == 0; }),
-         "Channels of the feature pyramid.", {"model.inner_channels"})}};
+const RegisterModel<O> kDbNet{"dbnet",
+                              "DBNet: maps of where text is in an image, on a residual network.",
+                              make_dbnet,
+                              {key("layers", &O::layers, custom("18, 34, 50, 101 or 152", is_resnet),
+                                   "Layers of the residual network.", {"model.depth"}),
+                               key("width", &O::width, within(1, 1 << 14), "Channels of its first stage."),
+                               key("inner", &O::inner,
+                                   custom("a multiple of 4, from 4 to 16384",
+                                          [](double v) { return v >= 4 && v <= 16384 && std::int64_t(v) % 4 == 0; }),
+                                   "Channels of the feature pyramid.", {"model.inner_channels"})}};
 
 }  // namespace
 

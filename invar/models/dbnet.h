@@ -8,7 +8,7 @@
 namespace invar {
 
 struct DbNetOptions {
-    std::int64_t depth = 18;   // of the ResNet: 18, 34, 50, 101 or 152
+    std::int64_t layers = 18;  // of the ResNet: 18, 34, 50, 101 or 152
     std::int64_t width = 64;   // of its first stage
     std::int64_t inner = 256;  // channels of the pyramid; a multiple of 4
 };

@@ -1,5 +1,6 @@
 #include "invar/models/resnet.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "invar/core/error.h"
@@ -21,9 +22,9 @@ void draw_he(Parameter& weight, std::int64_t fan) {
 
 namespace {
 
-// What the depth stands for.
+// What the number of layers stands for.
 struct Plan {
-    std::int64_t depth;
+    std::int64_t layers;
     bool bottleneck;
     std::int64_t blocks[4];
 };
@@ -35,8 +36,8 @@ constexpr Plan kPlans[] = {{18, false, {2, 2, 2, 2}},
 
 const Plan& plan_of(const ResNetOptions& options) {
     for (const Plan& plan : kPlans)
-        if (plan.depth == options.depth) return plan;
-    fail<UsageError>("model.depth = {}: a ResNet has 18, 34, 50, 101 or 152 layers", options.depth);
+        if (plan.layers == options.layers) return plan;
+    fail<UsageError>("model.layers = {}: a ResNet has 18, 34, 50, 101 or 152 layers", options.layers);
 }
 
 // Without a bias, since a norm follows; of a side that is odd, and with the padding that keeps the size.
@@ -192,6 +193,10 @@ std::unique_ptr<Module> ResNet::new_instance() const {
     return std::make_unique<ResNet>(options_, channels_, fc_.weight.value.size(0));
 }
 
+bool is_resnet(double layers) {
+    return std::ranges::any_of(kPlans, [&](const Plan& plan) { return double(plan.layers) == layers; });
+}
+
 void check_resnet(const ResNetOptions& options) {
     plan_of(options);
     check<UsageError>(options.stem == "imagenet" || options.stem == "cifar",
@@ -208,22 +213,19 @@ std::unique_ptr<Module> make_resnet(const ResNetOptions& options, const DataInfo
 namespace {
 
 using O = ResNetOptions;
-const RegisterModel<O> kResNet{
-    "resnet",
-    "A residual network of 18, 34, 50, 101 or 152 layers.",
-    make_resnet,
-    {key("depth", &O::depth,
-         custom("18, 34, 50, 101 or 152",
-                [](double v) { return v == 18 || v == 34 || v == 50 || v == 101 || v == 152; }),
-         "Layers: 18 and 34 in blocks of two, the others in bottlenecks."),
-     key("stem", &O::stem, one_of({"imagenet", "cifar"}),
-         "How it begins: a 7x7 by 2 and a pool by 2, or, for small images, a 3x3."),
-     key("width", &O::width, within(1, 1 << 14), "Channels of the first stage."),
-     key("zero_init_last_gamma", &O::zero_init_last_gamma, any(), "Begin each block as its shortcut.",
-         {"model.zero_init_residual"}),
-     key("dropout", &O::dropout, below(0, 1), "Before the last layer.", {"model.drop_rate"}),
-     key("classes", &O::classes, within(0, 1 << 20), "Outputs; 0 for as many as the data have.",
-         {"model.num_classes"})}};
+const RegisterModel<O> kResNet{"resnet",
+                               "A residual network of 18, 34, 50, 101 or 152 layers.",
+                               make_resnet,
+                               {key("layers", &O::layers, custom("18, 34, 50, 101 or 152", is_resnet),
+                                    "Layers: 18 and 34 in blocks of two, the others in bottlenecks.", {"model.depth"}),
+                                key("stem", &O::stem, one_of({"imagenet", "cifar"}),
+                                    "How it begins: a 7x7 by 2 and a pool by 2, or, for small images, a 3x3."),
+                                key("width", &O::width, within(1, 1 << 14), "Channels of the first stage."),
+                                key("zero_init_last_gamma", &O::zero_init_last_gamma, any(),
+                                    "Begin each block as its shortcut.", {"model.zero_init_residual"}),
+                                key("dropout", &O::dropout, below(0, 1), "Before the last layer.", {"model.drop_rate"}),
+                                key("classes", &O::classes, within(0, 1 << 20),
+                                    "Outputs; 0 for as many as the data have.", {"model.num_classes"})}};
 
 }  // namespace
 

@@ -11,7 +11,7 @@
 namespace invar {
 
 struct ResNetOptions {
-    std::int64_t depth = 18;            // 18, 34, 50, 101 or 152
+    std::int64_t layers = 18;           // 18, 34, 50, 101 or 152
     std::string stem = "imagenet";      // a 7x7 by 2 and a pool by 2; or "cifar", a 3x3, for images of 32x32
     std::int64_t width = 64;            // of the first stage; each further one has twice as many channels
     bool zero_init_last_gamma = false;  // each block begins as its shortcut
@@ -56,6 +56,8 @@ class ResNet : public ResNetBackbone {
     Linear& fc_;
 };
 
+// Whether there is one of so many layers.
+bool is_resnet(double layers);
 // Throws a UsageError where the options name no such network.
 void check_resnet(const ResNetOptions& options);
 std::unique_ptr<Module> make_resnet(const ResNetOptions& options, const DataInfo& data);

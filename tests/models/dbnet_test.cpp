@@ -19,7 +19,7 @@ const DataInfo kImages{{kHeight, kWidth, 3}, 1};
 
 std::unique_ptr<Module> golden_model() {
     set_threads(1);  // small work: more threads only wait for each other on a busy machine
-    auto model = make_dbnet({.depth = 18, .width = 8, .inner = 16}, kImages);
+    auto model = make_dbnet({.layers = 18, .width = 8, .inner = 16}, kImages);
     fill_about_half(*model);
     return model;
 }
@@ -118,7 +118,7 @@ TEST(DbNet, RecomputesToTheSameBits) {
 }
 
 TEST(DbNet, StandsOnBottlenecksToo) {
-    const auto model = make_dbnet({.depth = 50, .width = 4, .inner = 8}, kImages);
+    const auto model = make_dbnet({.layers = 50, .width = 4, .inner = 8}, kImages);
     EXPECT_EQ((*model)(Tensors{images()})[0].shape(), (Shape{2, kHeight, kWidth}));
     EXPECT_EQ(model->state_dict().at("decoder.in5.weight").shape(), (Shape{8, 128, 1, 1}));
 }
@@ -127,7 +127,7 @@ TEST(DbNet, RefusesWhatDoesNotFit) {
     EXPECT_ERROR(make_dbnet({}, {{640, 600, 3}, 1}), UsageError, "multiples of 32, not 640x600");
     EXPECT_ERROR(make_dbnet({}, {{64}, 1}), UsageError, "model dbnet takes images");
     EXPECT_ERROR(make_dbnet({.inner = 6}, kImages), UsageError, "model.inner = 6");
-    EXPECT_ERROR(make_dbnet({.depth = 19}, kImages), UsageError, "model.depth = 19");
+    EXPECT_ERROR(make_dbnet({.layers = 19}, kImages), UsageError, "model.layers = 19");
     EXPECT_ERROR((*golden_model())(ops::zeros({1, 64, 65, 3})), UsageError, "multiples of 32");
 }
 

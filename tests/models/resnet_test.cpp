@@ -27,7 +27,7 @@ struct Golden {
 
 std::vector<Golden> goldens() {
     return {
-        {{.depth = 18, .stem = "imagenet", .width = 8},
+        {{.layers = 18, .stem = "imagenet", .width = 8},
          48,
          40,
          3.17966705653,
@@ -45,7 +45,7 @@ std::vector<Golden> goldens() {
           {"layer4.1.bn2.weight", 0.0707185927, 0.0408342838},
           {"fc.weight", 9.77963779, -14.1574388},
           {"fc.bias", 0.785949151, -0.364940009}}},
-        {{.depth = 18, .stem = "cifar", .width = 8},
+        {{.layers = 18, .stem = "cifar", .width = 8},
          16,
          12,
          3.28888529874,
@@ -63,7 +63,7 @@ std::vector<Golden> goldens() {
           {"layer4.1.bn2.weight", 0.0962122689, 0.0631970423},
           {"fc.weight", 9.68386782, -14.6975012},
           {"fc.bias", 0.777355931, -0.355880005}}},
-        {{.depth = 50, .stem = "imagenet", .width = 8},
+        {{.layers = 50, .stem = "imagenet", .width = 8},
          48,
          40,
          3.8910042573,
@@ -131,11 +131,11 @@ TEST(ResNet, HasTorchvisionsParameters) {
                                        {50, 25557032},
                                        {101, 44549160},
                                        {152, 60192808}})
-        EXPECT_EQ(make_resnet({.depth = depth}, {{224, 224, 3}, 1000})->parameter_count(), count);
+        EXPECT_EQ(make_resnet({.layers = depth}, {{224, 224, 3}, 1000})->parameter_count(), count);
 }
 
 TEST(ResNet, HasTorchvisionsNamesAndLayouts) {
-    const StateDict small = make_resnet({.depth = 18}, {{224, 224, 3}, 1000})->state_dict();
+    const StateDict small = make_resnet({.layers = 18}, {{224, 224, 3}, 1000})->state_dict();
     EXPECT_EQ(small.size(), 122u);
     EXPECT_EQ(small.at("conv1.weight").shape(), (Shape{64, 3, 7, 7}));
     EXPECT_EQ(small.at("layer1.0.conv1.weight").shape(), (Shape{64, 64, 3, 3}));
@@ -145,7 +145,7 @@ TEST(ResNet, HasTorchvisionsNamesAndLayouts) {
     EXPECT_EQ(small.at("fc.weight").shape(), (Shape{1000, 512}));
     EXPECT_FALSE(small.contains("layer1.0.downsample.0.weight"));
 
-    const StateDict large = make_resnet({.depth = 50}, {{224, 224, 3}, 1000})->state_dict();
+    const StateDict large = make_resnet({.layers = 50}, {{224, 224, 3}, 1000})->state_dict();
     EXPECT_EQ(large.size(), 320u);
     EXPECT_EQ(large.at("layer1.0.downsample.0.weight").shape(), (Shape{256, 64, 1, 1}));
     EXPECT_EQ(large.at("layer2.0.conv2.weight").shape(), (Shape{128, 128, 3, 3}));
@@ -168,7 +168,7 @@ TEST(ResNet, ReadsAndWritesFilesAsTheyAre) {
 
 TEST(ResNet, GivesTheFourStages) {
     for (const auto& [depth, growth] : {std::pair<std::int64_t, std::int64_t>{18, 1}, {50, 4}}) {
-        ResNetBackbone backbone({.depth = depth, .width = 8}, 3);
+        ResNetBackbone backbone({.layers = depth, .width = 8}, 3);
         const Tensors stages = backbone(Tensors{ops::ones({2, 64, 96, 3})});
         ASSERT_EQ(stages.size(), 4u);
         for (int i = 0; i < 4; ++i) {
@@ -180,7 +180,7 @@ TEST(ResNet, GivesTheFourStages) {
 
 TEST(ResNet, BeginsAsHeEtAlDrawIt) {
     default_generator().set_state({5, 0});
-    const auto model = make_resnet({.depth = 18, .zero_init_last_gamma = true}, {{32, 32, 3}, 10});
+    const auto model = make_resnet({.layers = 18, .zero_init_last_gamma = true}, {{32, 32, 3}, 10});
     const StateDict state = model->state_dict();
     const auto deviation = [&](const char* name) {
         return sums_of(state.at(name)).norm / std::sqrt(double(state.at(name).numel()));
@@ -209,12 +209,12 @@ TEST(ResNet, DropsOutWhileTrainingAlone) {
 
 TEST(ResNet, RefusesWhatDoesNotFit) {
     const DataInfo images{{32, 32, 3}, 10};
-    EXPECT_ERROR(make_resnet({.depth = 20}, images), UsageError, "model.depth = 20");
+    EXPECT_ERROR(make_resnet({.layers = 20}, images), UsageError, "model.layers = 20");
     EXPECT_ERROR(make_resnet({.stem = "mnist"}, images), UsageError, "neither imagenet nor cifar");
     EXPECT_ERROR(make_resnet({.width = 0}, images), UsageError, "model.width = 0");
     EXPECT_ERROR(make_resnet({}, {{8}, 10}), UsageError, "model resnet takes images");
     EXPECT_ERROR((*make_resnet({.width = 4}, images))(ops::zeros({1, 32, 32, 1})), UsageError, "[n, height, width, 3]");
-    EXPECT_ERROR(Part("model", "resnet").set("depth", "19"), UsageError, "18, 34, 50, 101 or 152");
+    EXPECT_ERROR(Part("model", "resnet").set("layers", "19"), UsageError, "18, 34, 50, 101 or 152");
 }
 
 }  // namespace

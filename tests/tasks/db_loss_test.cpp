@@ -34,7 +34,7 @@ Batch formula_labels_of_maps(std::int64_t n, std::int64_t height, std::int64_t w
 
 TEST(DbLoss, IsPyTorchsWithItsGradients) {
     set_threads(1);  // small work: more threads only wait for each other on a busy machine
-    const auto model = make_dbnet({.depth = 18, .width = 8, .inner = 16}, {{64, 96, 3}, 1});
+    const auto model = make_dbnet({.layers = 18, .width = 8, .inner = 16}, {{64, 96, 3}, 1});
     fill_about_half(*model);
     const Tensors maps = (*model)(Tensors{formula_images(2, 0, 64, 96, 3)});
     const DbLoss loss = db_loss(maps[0], maps[1], formula_labels_of_maps(2, 64, 96));

@@ -1,4 +1,4 @@
-// Text detection as a task: what travels in a batch, what a map is judged by, and that DBNet learns it.
+// Text detection as a task: what a map is judged by, and that DBNet learns it.
 #include "invar/tasks/text_detection.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ Batch some_images(std::int64_t count) {
     return Rectangles({}, Split::train, 1).read(indices);
 }
 
-TextDetection task_for(const DbNetOptions& options = {.depth = 18, .width = 8, .inner = 16}) {
+TextDetection task_for(const DbNetOptions& options = {.layers = 18, .width = 8, .inner = 16}) {
     const auto data = std::make_shared<Rectangles>(RectangleOptions{}, Split::train, 1);
     return TextDetection(TaskParts(data, data, [options](const DataInfo& info) { return make_dbnet(options, info); }));
 }
@@ -50,32 +50,6 @@ std::vector<Measured> judged(const Tensor& probabilities, const Batch& batch) {
     MetricSums sums(task.metrics());
     sums.add(task.measure(oracle, batch));
     return sums.values();
-}
-
-TEST(TextBatch, GivesBackTheTextsThatWerePut) {
-    const Batch batch = make_text_batch(2, {32, 32, 3}, {.texts = 3, .points = 5});
-    const std::vector<detect::TextRegion> texts = {{{{1, 2}, {9.5, 2}, {9.5, 7}, {1, 7}}, "word", false},
-                                                   {{{1, 1}, {2, 1}, {3, 2}, {2, 3}, {1, 3}}, "", true}};
-    put_texts(batch, 0, std::vector(3, texts[0]));
-    put_texts(batch, 0, texts);  // instead of those
-    const auto back = texts_of(batch);
-    ASSERT_EQ(back.size(), 2u);
-    EXPECT_TRUE(back[1].empty());
-    ASSERT_EQ(back[0].size(), 2u);
-    for (std::size_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(back[0][i].polygon, texts[i].polygon);
-        EXPECT_EQ(back[0][i].dont_care, texts[i].dont_care);
-    }
-    EXPECT_EQ(texts_of(batch.head(1)).size(), 1u);
-}
-
-TEST(TextBatch, RefusesMoreThanItHolds) {
-    const Batch batch = make_text_batch(1, {32, 32, 3}, {.texts = 1, .points = 4});
-    const detect::TextRegion text{{{0, 0}, {4, 0}, {4, 4}, {2, 5}, {0, 4}}, {}, false};
-    EXPECT_ERROR(put_texts(batch, 0, std::vector{text}), Error, "a text has 5 points, and a batch holds 4 of each");
-    EXPECT_ERROR(put_texts(batch, 0, std::vector(2, detect::TextRegion{})), Error, "has 2 texts");
-    batch["points"].data<std::int64_t>()[0] = 9;
-    EXPECT_ERROR(texts_of(batch), Error, "has 9 points");
 }
 
 TEST(TextDetection, FindsEveryTextInPerfectMaps) {
@@ -139,7 +113,7 @@ TEST(TextDetection, MeasuresTheLossOfEachImageByItself) {
 TEST(TextDetection, IsLearnedByDbNet) {
     set_threads(1);  // small work: more threads only wait for each other on a busy machine
     default_generator().set_state({3, 0});
-    const TextDetection task = task_for({.depth = 18, .width = 8, .inner = 64});
+    const TextDetection task = task_for({.layers = 18, .width = 8, .inner = 64});
     const std::unique_ptr<Module> model = task.make_model();
     Optimizer optimizer(*model, OptimizerSpec{.kind = OptimizerSpec::Kind::adamw, .lr = 6e-3});
     const Batch batch = some_images(8);

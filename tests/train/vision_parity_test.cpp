@@ -77,8 +77,8 @@ double distance(const Reference& reference, const char* name) {
     const Precision precision = Precision::parse(name);
     const bool text = reference.model == "dbnet";
     const std::unique_ptr<Module> model =
-        text ? make_dbnet({.depth = 18, .width = 16, .inner = 64}, {{64, 64, 3}, 1})
-             : make_resnet({.depth = 18, .stem = "cifar", .width = 16}, {{32, 32, 3}, 10});
+        text ? make_dbnet({.layers = 18, .width = 16, .inner = 64}, {{64, 64, 3}, 1})
+             : make_resnet({.layers = 18, .stem = "cifar", .width = 16}, {{32, 32, 3}, 10});
     fill(*model, reference.seed);
     Optimizer optimizer(*model, {.kind = OptimizerSpec::Kind::sgd, .lr = 5e-4, .momentum = 0.9},
                         StoreOptions::for_precision(precision));
