@@ -36,7 +36,7 @@ TEST(Registered, PartsSayWhatTheyAreAndWhatTheirKeysDo) {
         }
 }
 
-// What a model takes: images, or tokens in a row where it refuses those.
+// What a model takes: images to classify, larger ones to make maps of, or tokens in a row, the first that it accepts.
 struct Sample {
     DataInfo info;
     Tensor x;
@@ -44,13 +44,18 @@ struct Sample {
 };
 Sample sample_for(const std::string& model) {
     Generator generator(2);
-    const Sample images{{{16, 12, 3}, 5}, ops::uniform({4, 16, 12, 3}, -1, 1, Dtype::f32, {}, generator), {4, 5}};
-    try {
-        make_model(Part("model", model), images.info);
-        return images;
-    } catch (const UsageError&) {
-        return {{{3}, 11}, Tensor::from<std::int64_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0}, {4, 3}), {4, 3, 11}};
+    const auto uniform = [&](const Shape& shape) { return ops::uniform(shape, -1, 1, Dtype::f32, {}, generator); };
+    const Sample images{{{16, 12, 3}, 5}, uniform({4, 16, 12, 3}), {4, 5}};
+    const Sample maps{{{32, 64, 3}, 1}, uniform({4, 32, 64, 3}), {4, 32, 64, 2}};
+    for (const Sample& sample : {images, maps}) {
+        try {
+            make_model(Part("model", model), sample.info);
+            return sample;
+        } catch (const UsageError&) {
+            continue;
+        }
     }
+    return {{{3}, 11}, Tensor::from<std::int64_t>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0}, {4, 3}), {4, 3, 11}};
 }
 
 TEST(Registered, ModelsFitTheirDataAndLearnWithEachWeight) {
@@ -98,7 +103,8 @@ TEST(Registered, DataAreTheSameWheneverTheyAreReadAndOtherInEachSplit) {
 TEST(Registered, TasksHaveALossThatCanBeSentBackAndMetricsThatAddUp) {
     for (const PartInfo* part : all("task")) {
         bool served = false;
-        const std::pair<const char*, const char*> trials[] = {{"mlp", "synthetic"}, {"mlp", "sines"}, {"gpt", "chains"}};
+        const std::pair<const char*, const char*> trials[] = {
+            {"mlp", "synthetic"}, {"mlp", "sines"}, {"gpt", "chains"}, {"dbnet", "rectangles"}};
         for (const auto& [model_name, data] : trials) {
             Config config;
             config.task.choose(part->name);
