@@ -29,12 +29,13 @@ Image draw_wall(std::int64_t height, std::int64_t width, RandomDraws& draws) {
     const Rgb first = draw_muted_colour(draws);
     const Rgb second = draws.chance(0.6) ? shaded(first, draws.uniform({0.5, 1.5})) : draw_muted_colour(draws);
     Field mix(height, width), rough(height, width);
-    add_value_noise(mix, side / draws.uniform({1.5, 5}), side / draws.uniform({1.5, 5}), 0.5, draw_key(draws));
+    const double slow_down = side / draws.uniform({1.5, 5}), slow_across = side / draws.uniform({1.5, 5});
+    add_value_noise(mix, slow_down, slow_across, 0.5, draw_key(draws));
     const double stretch = draws.chance(0.3) ? draws.uniform({3, 12}) : 1;  // grain as of wood
     const double coarse = draws.uniform({20, 70}), fine = draws.uniform({2.5, 9});
-    const double roughness = draws.uniform();
+    const double roughness = draws.uniform(), sharpness = roughness * draws.uniform();
     add_value_noise(rough, coarse, coarse * stretch, 4 + 26 * roughness * roughness, draw_key(draws));
-    add_value_noise(rough, fine, fine * stretch, 2 + 22 * roughness * draws.uniform(), draw_key(draws));
+    add_value_noise(rough, fine, fine * stretch, 2 + 22 * sharpness, draw_key(draws));
     const double angle = draws.uniform() * 2 * std::numbers::pi;
     const double steep = draws.uniform({0, 0.9});
     const float across = float(std::cos(angle) * steep / side), down = float(std::sin(angle) * steep / side);
@@ -54,8 +55,14 @@ Image draw_wall(std::int64_t height, std::int64_t width, RandomDraws& draws) {
     return image;
 }
 
-void fill(Image& image, const Polygon& polygon, Rgb colour, double opacity) {
-    paint(image, fill_contours(std::span(&polygon, 1)), colour, opacity);
+// Braces around what is drawn by lot: only they say what is drawn first.
+struct Paint {
+    Rgb colour;
+    double opacity = 1;
+};
+
+void fill(Image& image, const Polygon& polygon, const Paint& with) {
+    paint(image, fill_contours(std::span(&polygon, 1)), with.colour, with.opacity);
 }
 
 Polygon upright_box(double left, double top, double width, double height) {
@@ -70,7 +77,6 @@ void draw_courses(Image& image, RandomDraws& draws) {
     const double dark = draws.uniform({-45, 30}), strength = draws.uniform({0, 18});
     const std::uint64_t key = draw_key(draws);
     std::vector<int> change(std::size_t(image.width));
-    const double across = double(image.width);
     for (std::int64_t y = 0; y < image.height; ++y) {
         const std::int64_t course = std::int64_t(double(y) / height);
         const bool in_joint = double(y) - double(course) * height < joint;
@@ -86,7 +92,7 @@ void draw_courses(Image& image, RandomDraws& draws) {
             }
         }
         std::uint8_t* row = image.row(y);
-        for (std::int64_t x = 0; x < std::int64_t(across); ++x)
+        for (std::int64_t x = 0; x < image.width; ++x)
             for (int c = 0; c < 3; ++c)
                 row[3 * x + c] = std::uint8_t(std::clamp(row[3 * x + c] + change[std::size_t(x)], 0, 255));
     }
@@ -96,7 +102,7 @@ void draw_courses(Image& image, RandomDraws& draws) {
 void draw_ground(Image& image, RandomDraws& draws) {
     const double w = double(image.width), h = double(image.height);
     const double left = h * draws.uniform({0.45, 0.9}), right = left + h * draws.uniform({-0.15, 0.15});
-    fill(image, {{0, left}, {w, right}, {w, h}, {0, h}}, draw_muted_colour(draws), draws.uniform({0.6, 0.95}));
+    fill(image, {{0, left}, {w, right}, {w, h}, {0, h}}, {draw_muted_colour(draws), draws.uniform({0.6, 0.95})});
 }
 
 void draw_window(Image& image, RandomDraws& draws) {
@@ -105,7 +111,7 @@ void draw_window(Image& image, RandomDraws& draws) {
     const double left = draws.uniform({-0.1, 0.95}) * w, top = draws.uniform({-0.1, 0.95}) * h;
     const Rgb glass = draw_muted_colour(draws), frame = draw_muted_colour(draws);
     const double border = draws.uniform({2, 8}), opacity = draws.uniform({0.5, 1});
-    fill(image, upright_box(left - border, top - border, width + 2 * border, height + 2 * border), frame, opacity);
+    fill(image, upright_box(left - border, top - border, width + 2 * border, height + 2 * border), {frame, opacity});
     const std::int64_t columns = 1 + draws.below(3), rows = 1 + draws.below(3);
     const double pane_width = (width - border * double(columns - 1)) / double(columns);
     const double pane_height = (height - border * double(rows - 1)) / double(rows);
@@ -113,9 +119,10 @@ void draw_window(Image& image, RandomDraws& draws) {
     for (std::int64_t i = 0; i < columns; ++i)
         for (std::int64_t j = 0; j < rows; ++j) {
             const double x = left + double(i) * (pane_width + border), y = top + double(j) * (pane_height + border);
-            fill(image, upright_box(x, y, pane_width, pane_height), shaded(glass, draws.uniform({0.8, 1.2})), opacity);
+            fill(image, upright_box(x, y, pane_width, pane_height),
+                 {shaded(glass, draws.uniform({0.8, 1.2})), opacity});
             if (draws.chance(0.4))  // a reflection
-                fill(image, {{x, y}, {x + pane_width * 0.7, y}, {x, y + pane_height * 0.7}}, {255, 255, 255}, 0.12);
+                fill(image, {{x, y}, {x + pane_width * 0.7, y}, {x, y + pane_height * 0.7}}, {{255, 255, 255}, 0.12});
         }
 }
 
@@ -130,12 +137,11 @@ void draw_disc(Image& image, RandomDraws& draws) {
         const double angle = turn + 2 * std::numbers::pi * double(i) / double(corners);
         polygon.push_back({x + radius * std::cos(angle), y + radius * flat * std::sin(angle)});
     }
-    const Rgb colour = draws.chance(0.5) ? draw_muted_colour(draws)
-                                         : from_hsv(draws.uniform(), draws.uniform(), draws.uniform({0.2, 1}));
-    fill(image, polygon, colour, draws.uniform({0.2, 1}));
+    const Rgb colour = draws.chance(0.5) ? draw_muted_colour(draws) : draw_colour(draws, {0, 1}, {0.2, 1});
+    fill(image, polygon, {colour, draws.uniform({0.2, 1})});
     if (!draws.chance(0.3)) return;
     for (Point& p : polygon) p = {x + (p.x - x) * 0.75, y + (p.y - y) * 0.75};
-    fill(image, polygon, draw_muted_colour(draws), draws.uniform({0.3, 1}));
+    fill(image, polygon, {draw_muted_colour(draws), draws.uniform({0.3, 1})});
 }
 
 void draw_cable(Image& image, RandomDraws& draws) {
@@ -145,7 +151,7 @@ void draw_cable(Image& image, RandomDraws& draws) {
     const double length = std::max(std::hypot(b.x - a.x, b.y - a.y), 1.0);
     const double nx = -(b.y - a.y) / length * thickness, ny = (b.x - a.x) / length * thickness;
     fill(image, {{a.x + nx, a.y + ny}, {b.x + nx, b.y + ny}, {b.x - nx, b.y - ny}, {a.x - nx, a.y - ny}},
-         draw_muted_colour(draws), draws.uniform({0.4, 1}));
+         {draw_muted_colour(draws), draws.uniform({0.4, 1})});
 }
 
 // Bars side by side, which are as regular as letters and yet none.
@@ -164,7 +170,7 @@ void draw_fence(Image& image, RandomDraws& draws) {
             if (lying) std::swap(p.x, p.y);
             p = {p.x + left, p.y + top};
         }
-        fill(image, slat, colour, opacity);
+        fill(image, slat, {colour, opacity});
     }
 }
 
@@ -178,9 +184,14 @@ Rgb from_hsv(double hue, double saturation, double value) {
     return {channel(5), channel(3), channel(1)};
 }
 
+Rgb draw_colour(RandomDraws& draws, RandomRange saturation, RandomRange value) {
+    const double hue = draws.uniform(), s = draws.uniform(saturation), v = draws.uniform(value);
+    return from_hsv(hue, s, v);
+}
+
 Rgb draw_muted_colour(RandomDraws& draws) {
     const double u = draws.uniform();
-    return from_hsv(draws.uniform(), draws.chance(0.8) ? 0.45 * u : u, draws.uniform({0.12, 0.97}));
+    return draw_colour(draws, {0, draws.chance(0.8) ? 0.45 * u : u}, {0.12, 0.97});
 }
 
 Rgb draw_contrasting_colour(RandomDraws& draws, double behind, double contrast) {
@@ -188,7 +199,7 @@ Rgb draw_contrasting_colour(RandomDraws& draws, double behind, double contrast) 
         const double u = draws.uniform();
         const bool plain = draws.chance(0.45);  // near black or near white
         const double value = plain ? (draws.chance(0.5) ? 0.15 * u : 1 - 0.12 * u) : draws.uniform({0.1, 1});
-        const Rgb colour = from_hsv(draws.uniform(), plain ? 0.12 * u : draws.uniform({0.3, 1}), value);
+        const Rgb colour = draw_colour(draws, plain ? RandomRange{0, 0.12} : RandomRange{0.3, 1}, {value, value});
         if (std::abs(luma(colour) - behind) >= contrast) return colour;
     }
     return behind < 128 ? Rgb{250, 250, 245} : Rgb{12, 12, 16};

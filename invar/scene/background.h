@@ -9,6 +9,8 @@ namespace invar::scene {
 
 // Hue as a part of the circle of colours; all from 0 to 1.
 Rgb from_hsv(double hue, double saturation, double value);
+// Of any hue.
+Rgb draw_colour(RandomDraws& draws, RandomRange saturation, RandomRange value);
 // Mostly muted, as walls are.
 Rgb draw_muted_colour(RandomDraws& draws);
 // Any, but at least `contrast` brighter or darker than `behind`, in units of 0 to 255.

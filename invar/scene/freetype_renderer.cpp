@@ -127,6 +127,7 @@ class SceneInWork {
         const bool tiny = draws_.chance(0.6);
         plan.style.size = tiny ? draws_.uniform({5, 9}) : draws_.uniform({10, 22});
         plan.blur = tiny ? 0.1 : draws_.uniform({0.16, 0.24});
+        plan.style.leading = 1.4;
         plan.style.align = BlockStyle::Align::left;
         plan.padding = draws_.uniform({0.3, 1});
         plan.sign = draws_.chance(0.3);
@@ -218,7 +219,7 @@ class SceneInWork {
             if (outlined) paint(scene_.image, outline, edge, opacity);
             if (sigma > 0) blur(letters, sigma);
             paint(scene_.image, letters, colour, opacity);
-            const double margin = 1 + 0.03 * size + width;
+            const double margin = (plan.readable ? 1 : 0.3) + 0.03 * size + width;
             scene_.texts.push_back(
                 {block.map.outline(grown(word.ink, margin)), plan.readable ? word.text : "###", !plan.readable});
         }
@@ -233,9 +234,7 @@ class SceneInWork {
                 mapped({rounded_box(grown(box, -by), std::max(radius - by, 0.0))}, block.map);
             paint(scene_.image, fill_contours(shape), colour, opacity);
         };
-        const Rgb colour = draws_.chance(0.55)
-                               ? draw_muted_colour(draws_)
-                               : from_hsv(draws_.uniform(), draws_.uniform({0.4, 1}), draws_.uniform({0.25, 1}));
+        const Rgb colour = draws_.chance(0.55) ? draw_muted_colour(draws_) : draw_colour(draws_, {0.4, 1}, {0.25, 1});
         const double opacity = draws_.uniform({0.88, 1});
         if (draws_.chance(0.35)) {
             panel(0, draw_muted_colour(draws_), 1);

@@ -53,23 +53,25 @@ std::string digits(RandomDraws& draws, std::int64_t count) {
 }
 
 std::string figures(RandomDraws& draws) {
-    switch (draws.below(8)) {
+    const std::int64_t kind = draws.below(8), some = draws.below(24);
+    const std::string few = digits(draws, 1 + draws.below(3)), four = digits(draws, 4);
+    switch (kind) {
         case 0:
-            return fmt::format("${}.{}9", digits(draws, 1 + draws.below(2)), draws.below(10));
+            return fmt::format("${}.{}9", few.substr(0, 2), some % 10);
         case 1:
-            return fmt::format("{}-{}", digits(draws, 3), digits(draws, 4));
+            return fmt::format("{}-{}", 100 + some * 37, four);
         case 2:
-            return fmt::format("{}:{}0", 1 + draws.below(23), draws.below(6));
+            return fmt::format("{}:{}0", some, four[1] % 6);
         case 3:
-            return fmt::format("{}%", digits(draws, 2));
+            return few.substr(0, 2) + "%";
         case 4:
-            return fmt::format("({})", digits(draws, 3));
+            return fmt::format("({})", four.substr(1));
         case 5:
-            return fmt::format("{}{}", char('A' + draws.below(26)), digits(draws, 1 + draws.below(3)));
+            return char('A' + some) + few;
         case 6:
-            return fmt::format("{}", 1900 + draws.below(130));
+            return fmt::format("{}", 1900 + 5 * some);
         default:
-            return digits(draws, 1 + draws.below(4));
+            return some % 2 ? few : four;
     }
 }
 

@@ -11,6 +11,12 @@ struct Colour {
     double r, g, b;
 };
 
+// Braces around what is drawn by lot: only they say what is drawn first.
+struct Paint {
+    Colour colour;
+    double alpha = 1;
+};
+
 // Around a grey; `spread` is how far channels leave it.
 Colour draw_colour(RandomDraws& draws, double spread) {
     const double grey = draws.uniform({0.1, 0.95});
@@ -19,8 +25,8 @@ Colour draw_colour(RandomDraws& draws, double spread) {
     return {r, g, b};
 }
 
-void set_colour(cairo_t* cr, Colour c, double alpha = 1) {
-    cairo_set_source_rgba(cr, c.r, c.g, c.b, alpha);
+void set_paint(cairo_t* cr, const Paint& with) {
+    cairo_set_source_rgba(cr, with.colour.r, with.colour.g, with.colour.b, with.alpha);
 }
 
 void add_stop(cairo_pattern_t* pattern, double at, Colour c, double alpha = 1) {
@@ -43,7 +49,7 @@ void paint_sky_and_hills(cairo_t* cr, double height, double width, RandomDraws& 
         }
         cairo_line_to(cr, width, height);
         cairo_close_path(cr);
-        set_colour(cr, draw_colour(draws, 0.15), draws.uniform({0.4, 1}));
+        set_paint(cr, {draw_colour(draws, 0.15), draws.uniform({0.4, 1})});
         cairo_fill(cr);
     }
 }
@@ -80,14 +86,14 @@ void paint_mesh(cairo_t* cr, double height, double width, RandomDraws& draws) {
 
 // A small motif, again and again.
 void paint_paper(cairo_t* cr, RandomDraws& draws) {
-    set_colour(cr, draw_colour(draws, 0.15));
+    set_paint(cr, {draw_colour(draws, 0.15)});
     cairo_paint(cr);
     const double side = std::floor(draws.uniform({8, 48}));
     const CairoSurface tile(
         cairo_surface_create_similar(cairo_get_target(cr), CAIRO_CONTENT_COLOR_ALPHA, int(side), int(side)));
     {
         const CairoContext motif(cairo_create(tile.get()));
-        set_colour(motif.get(), draw_colour(draws, 0.2), draws.uniform({0.15, 0.6}));
+        set_paint(motif.get(), {draw_colour(draws, 0.2), draws.uniform({0.15, 0.6})});
         switch (draws.below(4)) {
             case 0:
                 cairo_arc(motif.get(), side / 2, side / 2, side * draws.uniform({0.1, 0.4}), 0, 2 * std::numbers::pi);
@@ -128,7 +134,7 @@ void stroke_curve(cairo_t* cr, double height, double width, RandomDraws& draws) 
         cairo_set_dash(cr, &dash, 1, 0);
     }
     cairo_set_line_width(cr, std::exp(draws.uniform({0, 3.2})));
-    set_colour(cr, draw_colour(draws, 0.25), draws.uniform({0.2, 0.9}));
+    set_paint(cr, {draw_colour(draws, 0.25), draws.uniform({0.2, 0.9})});
     cairo_stroke(cr);
     cairo_set_dash(cr, nullptr, 0, 0);
 }
@@ -139,8 +145,9 @@ void paint_glow(cairo_t* cr, double height, double width, RandomDraws& draws) {
     const double radius = std::min(height, width) * draws.uniform({0.03, 0.35});
     const CairoPattern glow(cairo_pattern_create_radial(x, y, 0, x, y, radius));
     const Colour colour = draw_colour(draws, 0.3);
-    add_stop(glow.get(), 0, colour, draws.uniform({0.3, 1}));
-    add_stop(glow.get(), draws.uniform({0.3, 0.99}), colour, draws.uniform({0.2, 0.8}));
+    const double core = draws.uniform({0.3, 1}), rim = draws.uniform({0.2, 0.8}), at = draws.uniform({0.3, 0.99});
+    add_stop(glow.get(), 0, colour, core);
+    add_stop(glow.get(), at, colour, rim);
     add_stop(glow.get(), 1, colour, 0);
     cairo_set_source(cr, glow.get());
     cairo_paint(cr);

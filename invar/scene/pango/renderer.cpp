@@ -5,7 +5,7 @@
 #include <mutex>
 #include <numbers>
 
-#include "invar/image/transform.h"
+#include "invar/scene/grain.h"
 #include "invar/scene/pango/backdrop.h"
 #include "invar/scene/pango/start.h"
 #include "invar/scene/pango/writer.h"
@@ -69,7 +69,7 @@ class CellScene {
         for (const Cell& cell : cells) {
             if (words < wanted)
                 words += write(cell, wanted - words);
-            else if (draws_.chance(options_.dont_care))
+            else if (draws_.chance(options_.dont_care / 2))
                 write_small(cell);
         }
         scene_.image = canvas_.rgb();
@@ -87,7 +87,7 @@ class CellScene {
         const double size =
             std::exp(draws_.uniform({std::log(options_.min_font_size), std::log(options_.max_font_size)}));
         const Font& font = draw_font();
-        const double degrees = options_.rotation * (2 * draws_.uniform() - 1) * draws_.uniform();
+        const double turn = draws_.uniform({-1, 1}), degrees = options_.rotation * turn * std::abs(turn);
         const double tilt = draws_.uniform({-0.2, 0.2}), sweep = draws_.uniform({0.5, 2}), side = draws_.uniform();
         const double padding = draws_.uniform({0.15, 0.5});
         double fitting = size;
@@ -118,7 +118,8 @@ class CellScene {
     // Small print, in the thickness of a hair: texts that do not count.
     void write_small(const Cell& cell) {
         const double size = draws_.uniform({4.5, 7.5});
-        Inscription inscription{writer_.set(draw_lines(draws_, 4, 10), draw_font(), size), {}, {}, size, size};
+        const auto lines = draw_lines(draws_, 4, 10);
+        Inscription inscription{writer_.set(lines, draw_font(), size), {}, {}, size, size};
         if (inscription.text.words.empty() || centre(inscription, cell, 0) < 1) return;
         cairo_t* const cr = canvas_.cairo();
         const double shade = canvas_.brightness(box_of(cell)) < 128 ? 1 : 0, alpha = draws_.uniform({0.25, 0.6});
@@ -154,10 +155,7 @@ class CellScene {
         double r, g, b;
         double brightness() const { return 255 * (0.299 * r + 0.587 * g + 0.114 * b); }
     };
-    Tint draw_tint() {
-        Tint tint{draws_.uniform(), draws_.uniform(), draws_.uniform()};
-        return tint;
-    }
+    Tint draw_tint() { return {draws_.uniform(), draws_.uniform(), draws_.uniform()}; }
     Tint draw_tint_on(double ground) {
         for (int attempt = 0; attempt < 15; ++attempt)
             if (const Tint tint = draw_tint(); std::abs(tint.brightness() - ground) >= options_.min_contrast)
@@ -247,9 +245,9 @@ class CellScene {
     }
 
     void photograph() {
-        const double sigma = options_.blur * draws_.uniform(), noise = options_.noise * draws_.uniform();
-        if (sigma > 0.25) scene_.image = gaussian_blur(scene_.image, sigma, 2 * std::int64_t(std::ceil(2 * sigma)) + 1);
-        if (noise > 0) add_noise(scene_.image, noise, draws_.rest());
+        Camera camera;
+        camera.sigma = options_.blur * draws_.uniform(), camera.noise = options_.noise * draws_.uniform();
+        take_picture(scene_.image, camera, draw_key(draws_));
     }
 
     const SceneOptions& options_;
