@@ -53,6 +53,11 @@ PangoWriter::PangoWriter(const FontSet& fonts)
     pango_context_set_round_glyph_positions(context_.get(), FALSE);
 }
 
+PangoWriter::~PangoWriter() {
+    // Pango's map keeps its configuration when it goes, unless it is told to let go of it.
+    pango_fc_font_map_set_config(PANGO_FC_FONT_MAP(map_.get()), nullptr);
+}
+
 SetText PangoWriter::set(const std::vector<std::vector<std::string>>& lines, const Font& font, double size) const {
     const FontDescription description = describe(font, size);
     SetText text;

@@ -26,6 +26,9 @@ struct SetText {
 class PangoWriter {
   public:
     explicit PangoWriter(const FontSet& fonts);
+    ~PangoWriter();
+    PangoWriter(const PangoWriter&) = delete;
+    PangoWriter& operator=(const PangoWriter&) = delete;
     // Lines below one another, centred.
     SetText set(const std::vector<std::vector<std::string>>& lines, const Font& font, double size) const;
 
