@@ -1,13 +1,12 @@
 #include "invar/scene/fonts.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 
 #include "invar/core/error.h"
+#include "rendered.h"
 
 namespace invar::scene {
 
@@ -71,7 +70,7 @@ TEST(FontSet, SplitsFamiliesByNameAloneAndKeepsSistersTogether) {
 }
 
 TEST(FontSet, ReadsOutlinesOfAllPrintableCharacters) {
-    const FontSet fonts = FontSet::all();
+    const FontSet fonts = FontSet::all(testing::package_folders());
     for (std::size_t i = 0; i < fonts.size(); ++i) {
         const Font& font = fonts[i];
         SCOPED_TRACE(font.path.string());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,14 @@
 
 namespace invar::scene::testing {
 
+// Of the packages that scripts/setup.sh installs, so that tests see the same fonts whatever else a machine has.
+inline std::vector<std::filesystem::path> package_folders() {
+    std::vector<std::filesystem::path> folders;
+    for (const char* package : {"dejavu", "liberation", "freefont"})
+        folders.push_back(std::filesystem::path("/usr/share/fonts/truetype") / package);
+    return folders;
+}
+
 struct NamedMaker {
     std::string name;
     std::unique_ptr<SceneRenderer> (*make)(const SceneOptions& options);
@@ -19,9 +28,13 @@ struct NamedMaker {
 
 // A renderer that this build does not have is left out.
 inline std::vector<NamedMaker> makers() {
-    std::vector<NamedMaker> all = {
-        {"Freetype", [](const SceneOptions& options) { return make_freetype_renderer(options, FontSet::train()); }}};
-    if (has_pango()) all.push_back({"Pango", [](const SceneOptions& options) { return make_pango_renderer(options); }});
+    std::vector<NamedMaker> all = {{"Freetype", [](const SceneOptions& options) {
+                                        return make_freetype_renderer(options, FontSet::train(package_folders()));
+                                    }}};
+    if (has_pango())
+        all.push_back({"Pango", [](const SceneOptions& options) {
+                           return make_pango_renderer(options, FontSet::test(package_folders()));
+                       }});
     return all;
 }
 

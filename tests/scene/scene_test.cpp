@@ -216,7 +216,7 @@ TEST(SceneOptions, OutOfRangeAreRefusedByName) {
 TEST(FreetypeRenderer, IsFastEnoughToTrainFrom) {
     // 30 a second is what is asked for on a core of its own; a core that is shared, or watched by a sanitizer, has
     // less.
-    const auto renderer = make_freetype_renderer({}, FontSet::train());
+    const auto renderer = make_freetype_renderer({}, FontSet::train(package_folders()));
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t index = 0; index < 10; ++index) renderer->render(1, index);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
