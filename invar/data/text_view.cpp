@@ -22,30 +22,46 @@ void move_points(std::vector<TextRegion>& texts, Move move) {
         for (detect::Point& point : text.polygon) point = move(point);
 }
 
-// On a canvas that holds all of it.
-TextImage rotated(const TextImage& whole, double degrees) {
-    const double angle = degrees * std::numbers::pi / 180, c = std::cos(angle), s = std::sin(angle);
-    const double height = double(whole.image.height), width = double(whole.image.width);
-    const ImageSize size{std::int64_t(std::ceil(width * std::abs(s) + height * std::abs(c))),
-                         std::int64_t(std::ceil(width * std::abs(c) + height * std::abs(s)))};
-    const double from_x = width / 2, from_y = height / 2, to_x = double(size.width) / 2, to_y = double(size.height) / 2;
-    const Matrix3 source_of{c,  -s, from_x - c * to_x + s * to_y,  //
-                            s,  c,  from_y - s * to_x - c * to_y,  //
-                            0., 0., 1.};
-    TextImage turned{warp(whole.image, source_of, size), whole.texts};
-    move_points(turned.texts, [&](const detect::Point& p) {
-        const double x = p.x - from_x, y = p.y - from_y;
-        return detect::Point{to_x + c * x + s * y, to_y - s * x + c * y};
-    });
-    return turned;
-}
+// An image turned about its centre, on a canvas that holds all of it, and perhaps seen in a mirror then.
+struct Canvas {
+    Canvas(ImageSize image, double degrees, bool mirrored) : flip(mirrored) {
+        const double angle = degrees * std::numbers::pi / 180;
+        c = std::cos(angle), s = std::sin(angle);
+        const double height = double(image.height), width = double(image.width);
+        if (degrees == 0)
+            size = image;
+        else
+            size = {std::int64_t(std::ceil(width * std::abs(s) + height * std::abs(c))),
+                    std::int64_t(std::ceil(width * std::abs(c) + height * std::abs(s)))};
+        from = {width / 2, height / 2}, to = {double(size.width) / 2, double(size.height) / 2};
+    }
 
-void flip(TextImage& view) {
-    flip_horizontally(view.image);
-    const double width = double(view.image.width);
-    move_points(view.texts, [&](const detect::Point& p) { return detect::Point{width - p.x, p.y}; });
-    for (TextRegion& text : view.texts) std::ranges::reverse(text.polygon);  // clockwise again
-}
+    // A place of the image on the canvas.
+    detect::Point operator()(const detect::Point& p) const {
+        const double x = p.x - from.x, y = p.y - from.y, turned = to.x + c * x + s * y;
+        return {flip ? double(size.width) - turned : turned, to.y - s * x + c * y};
+    }
+    // From places of a part of the canvas, resized by these factors, to places of the image, resized by those.
+    Matrix3 source_of(const PixelBox& box, double by_x, double by_y, double image_by_x, double image_by_y) const {
+        const double side = flip ? -1 : 1;  // x of the canvas, before it was mirrored, is edge + side * u / by_x
+        const double edge = flip ? double(size.width - box.left) : double(box.left);
+        const double x = edge - to.x, y = double(box.top) - to.y;
+        return {image_by_x * c * side / by_x,
+                -image_by_x * s / by_y,
+                image_by_x * (c * x - s * y + from.x),
+                image_by_y * s * side / by_x,
+                image_by_y * c / by_y,
+                image_by_y * (s * x + c * y + from.y),
+                0,
+                0,
+                1};
+    }
+
+    bool flip;
+    double c = 1, s = 0;
+    ImageSize size;
+    detect::Point from, to;  // the centres
+};
 
 // Borders between columns (or rows) that run through no text: 0 and `length` always do not.
 std::vector<std::int64_t> free_borders(std::int64_t length, const std::vector<TextRegion>& texts, bool columns) {
@@ -94,26 +110,52 @@ bool lies_in(const TextRegion& text, const PixelBox& box) {
            b.top < double(box.top + box.height) && b.bottom > double(box.top);
 }
 
-// A box of the image on a black square: resized by one factor, so that it fits, at a place given by shares of the room.
-TextImage placed(const TextImage& from, const PixelBox& box, std::int64_t size, double times, double right,
-                 double down) {
-    const double factor = times * double(size) / double(std::max(box.height, box.width));
-    const auto side = [&](std::int64_t n) {
-        return std::clamp<std::int64_t>(std::llround(double(n) * factor), 1, size);
+// Where a box of the canvas goes on the square: resized by one factor, so that it fits.
+struct Placement {
+    Placement(const PixelBox& part, std::int64_t side, double times) : box(part) {
+        const double factor = times * double(side) / double(std::max(box.height, box.width));
+        const auto length = [&](std::int64_t n) {
+            return std::clamp<std::int64_t>(std::llround(double(n) * factor), 1, side);
+        };
+        inner = {length(box.height), length(box.width)};
+        by_x = double(inner.width) / double(box.width), by_y = double(inner.height) / double(box.height);
+    }
+    detect::Point operator()(const detect::Point& p) const {
+        return {double(left) + (p.x - double(box.left)) * by_x, double(top) + (p.y - double(box.top)) * by_y};
+    }
+
+    PixelBox box;
+    ImageSize inner;
+    double by_x = 1, by_y = 1;
+    std::int64_t left = 0, top = 0;  // of the inner image on the square
+};
+
+// The pixels of a part of the canvas. Before it is turned an image is made as small as the result, so that each pixel
+// is an average of all that it stands for.
+Image pixels_of(const Image& image, const Canvas& canvas, const Placement& place) {
+    const PixelBox& box = place.box;
+    if (canvas.s == 0) {
+        const std::int64_t left = canvas.flip ? image.width - box.left - box.width : box.left;
+        Image out =
+            resize(image, RealBox{double(box.top), double(left), double(box.height), double(box.width)}, place.inner);
+        if (canvas.flip) flip_horizontally(out);
+        return out;
+    }
+    if (place.by_x >= 1 || place.by_y >= 1)
+        return warp(image, canvas.source_of(box, place.by_x, place.by_y, 1, 1), place.inner);
+    const auto smaller = [](std::int64_t n, double by) {
+        return std::max<std::int64_t>(1, std::llround(double(n) * by));
     };
-    const ImageSize inner{side(box.height), side(box.width)};
-    const RealBox real{double(box.top), double(box.left), double(box.height), double(box.width)};
-    TextImage view{Image(size, size), {}};
-    const std::int64_t left = std::llround(right * double(size - inner.width));
-    const std::int64_t top = std::llround(down * double(size - inner.height));
-    paste(view.image, resize(from.image, real, inner), top, left);
-    const double by_x = double(inner.width) / real.width, by_y = double(inner.height) / real.height;
-    for (const TextRegion& text : from.texts)
-        if (!text.polygon.empty() && lies_in(text, box)) view.texts.push_back(text);
-    move_points(view.texts, [&](const detect::Point& p) {
-        return detect::Point{double(left) + (p.x - real.left) * by_x, double(top) + (p.y - real.top) * by_y};
-    });
-    return view;
+    const Image small = resize(image, {smaller(image.height, place.by_y), smaller(image.width, place.by_x)});
+    const double by_x = double(small.width) / double(image.width), by_y = double(small.height) / double(image.height);
+    return warp(small, canvas.source_of(box, place.by_x, place.by_y, by_x, by_y), place.inner);
+}
+
+// What the square shows of texts on the canvas.
+std::vector<TextRegion> placed_texts(std::vector<TextRegion> texts, const Placement& place) {
+    std::erase_if(texts, [&](const TextRegion& text) { return text.polygon.empty() || !lies_in(text, place.box); });
+    move_points(texts, place);
+    return texts;
 }
 
 }  // namespace
@@ -143,20 +185,27 @@ PixelBox crop_between_texts(ImageSize image, const std::vector<TextRegion>& text
 }
 
 TextImage fitted_view(const TextImage& whole, std::int64_t size) {
-    return placed(whole, {0, 0, whole.image.height, whole.image.width}, size, 1, 0, 0);
+    const Placement place({0, 0, whole.image.height, whole.image.width}, size, 1);
+    TextImage view{Image(size, size), placed_texts(whole.texts, place)};
+    paste(view.image, resize(whole.image, place.inner), 0, 0);
+    return view;
 }
 
 TextImage augmented_view(const TextImage& whole, std::int64_t size, const TextAugmentOptions& options, RngState rng) {
     RandomDraws draws(rng);
     const double degrees = draws.uniform({-options.degrees, options.degrees});
-    TextImage turned = options.degrees > 0 ? rotated(whole, degrees) : whole;
-    if (draws.chance(options.flip)) flip(turned);
+    const Canvas canvas(whole.image.size(), degrees, draws.chance(options.flip));
+    std::vector<TextRegion> texts = whole.texts;
+    move_points(texts, canvas);
+    if (canvas.flip)
+        for (TextRegion& text : texts) std::ranges::reverse(text.polygon);  // clockwise again
     const double times = std::exp(draws.uniform({std::log(options.scale.low), std::log(options.scale.high)}));
-    const ImageSize all = turned.image.size();
-    const auto side = std::int64_t(std::ceil(double(std::max(all.height, all.width)) / std::max(1.0, times)));
-    const PixelBox box = crop_between_texts(all, turned.texts, {side, side}, draws);
-    const double right = draws.uniform(), down = draws.uniform();
-    TextImage view = placed(turned, box, size, std::min(1.0, times), right, down);
+    const double longer = double(std::max(canvas.size.height, canvas.size.width));
+    const auto side = std::int64_t(std::ceil(longer / std::max(1.0, times)));
+    Placement place(crop_between_texts(canvas.size, texts, {side, side}, draws), size, std::min(1.0, times));
+    place.left = draws.below(size - place.inner.width + 1), place.top = draws.below(size - place.inner.height + 1);
+    TextImage view{Image(size, size), placed_texts(std::move(texts), place)};
+    paste(view.image, pixels_of(whole.image, canvas, place), place.top, place.left);
     const auto factor = [&](double by) { return draws.uniform({std::max(0.0, 1 - by), 1 + by}); };
     if (options.brightness > 0) adjust_brightness(view.image, factor(options.brightness));
     if (options.contrast > 0) adjust_contrast(view.image, factor(options.contrast));
