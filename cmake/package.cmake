@@ -12,7 +12,7 @@ install(PROGRAMS scripts/gpu-test.sh DESTINATION ${bundle_libexec} COMPONENT bun
 install(CODE "set(bundled_library $<TARGET_FILE:invar>)\nset(bundle_to ${CMAKE_INSTALL_LIBDIR})" COMPONENT bundle EXCLUDE_FROM_ALL)
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES LIBRARIES ${bundled_library} RESOLVED_DEPENDENCIES_VAR found UNRESOLVED_DEPENDENCIES_VAR missing
-       POST_INCLUDE_REGEXES "/lib(dnnl|yaml-cpp|fmt|gomp|tbb|OpenCL|pcre2|utf8proc|jpeg|png|webp|polyclipping)[^/]*$" POST_EXCLUDE_REGEXES ".*")
+       POST_INCLUDE_REGEXES "/lib(dnnl|yaml-cpp|fmt|gomp|tbb|OpenCL|pcre2|utf8proc|jpeg|png|webp|polyclipping|freetype|brotli)[^/]*$" POST_EXCLUDE_REGEXES ".*")
   foreach(library ${found})
     file(INSTALL DESTINATION "${CMAKE_INSTALL_PREFIX}/${bundle_to}" TYPE SHARED_LIBRARY FOLLOW_SYMLINK_CHAIN FILES ${library})
   endforeach()

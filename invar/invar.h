@@ -53,6 +53,8 @@
 #include "invar/report/html.h"
 #include "invar/report/json.h"
 #include "invar/report/markdown.h"
+#include "invar/scene/icdar_writer.h"
+#include "invar/scene/scene.h"
 #include "invar/tasks/classification.h"
 #include "invar/tasks/registry.h"
 #include "invar/tasks/regression.h"

@@ -9,6 +9,8 @@ invar_packages=(
   libpcre2-dev libutf8proc-dev  # patterns and normal forms of tokenizers
   libjpeg-dev libpng-dev libwebp-dev  # images
   libpolyclipping-dev  # polygons of texts in images
+  libfreetype-dev libpango1.0-dev libcairo2-dev  # scenes with text
+  fonts-dejavu-core fonts-liberation fonts-freefont-ttf
   ocl-icd-opencl-dev  # oneDNN of Debian 12 is built with OpenCL, and its CMake file asks for it
   libgtest-dev libbenchmark-dev dataset-fashion-mnist
 )
