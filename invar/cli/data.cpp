@@ -138,15 +138,16 @@ std::string numbers(const std::vector<double>& values) {
     return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
-void print_pixels(const Findings& found, const PixelScale& scale) {
+// `padded`: what they say is also that of the black around images.
+void print_pixels(const Findings& found, const PixelScale& scale, bool padded) {
     if (found.pixels == 0) return;
     std::vector<double> mean, deviation;
     for (std::size_t c = 0; c < found.sum.size(); ++c) {
         mean.push_back(found.sum[c] / found.pixels);
         deviation.push_back(std::sqrt(std::max(0.0, found.squares[c] / found.pixels - mean[c] * mean[c])));
     }
-    say(fmt::format("pixels: mean {}, std {}; normalised by mean {}, std {}", numbers(mean), numbers(deviation),
-                    numbers(scale.mean), numbers(scale.std)));
+    say(fmt::format("pixels{}: mean {}, std {}; normalised by mean {}, std {}", padded ? " with the padding" : "",
+                    numbers(mean), numbers(deviation), numbers(scale.mean), numbers(scale.std)));
 }
 
 void print_broken(const Findings& found) {
@@ -208,8 +209,9 @@ void data_command(const DataArguments& a) {
     say(fmt::format("{} of {} to {} looked at", human_count(found.looked), count_of(data->size(), "sample"),
                     wanted == Split::train ? "train on" : "validate on"));
     print_classes(found, *data);
-    print_pixels(found, *data->pixels());
-    if (const auto* texts = dynamic_cast<const TextImages*>(data.get())) print_text_ceiling(*texts, a.samples, threads);
+    const auto* texts = dynamic_cast<const TextImages*>(data.get());
+    print_pixels(found, *data->pixels(), texts != nullptr);
+    if (texts != nullptr) print_text_ceiling(*texts, a.samples, threads);
     print_broken(found);
 
     const std::string file = a.output.empty() ? fmt::format("{}-{}.png", config.data.name(), a.split) : a.output;
