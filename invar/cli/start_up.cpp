@@ -46,6 +46,8 @@ std::string run_lines(Setup& setup, const Config& config) {
         described += fmt::format("{}{}: {}", described.empty() ? "" : "; ", name,
                                  value.size() > 60 ? value.substr(0, 60) + "..." : value);
     if (!described.empty()) text += described + "\n";
+    for (const Loader* loader : {setup.train_data.get(), setup.test_data.get()})
+        for (const std::string& note : loader->dataset().notes()) text += note + "\n";
     text += fmt::format("batches of {}", data.options().batch_size);
     if (setup.accumulate > 1) text += fmt::format(", {} to a step", setup.accumulate);
     return text + fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",

@@ -73,6 +73,7 @@ struct DataConfig : Part {
     bool shuffle = true;
     bool drop_last = false;
     std::int64_t num_workers = 2;
+    double mixup = 0.0;
     bool operator==(const DataConfig&) const = default;
 };
 

@@ -43,7 +43,7 @@ Key key(std::string name, T Options::*member, const Rule& rule, std::string help
     result.name = std::move(name);
     static_assert(kIsOptionType<T>,
                   "a key is a bool, int, std::int64_t, double, std::string, a std::vector of std::int64_t or "
-                  "std::string, or a std::array of two doubles");
+                  "std::string, or a std::array of two or three doubles");
     using Value = std::conditional_t<std::is_same_v<T, int>, std::int64_t, T>;
     result.type = type_name(Value{});
     result.allowed = rule.allowed;

@@ -195,7 +195,10 @@ std::vector<Field> make_fields() {
         {key("batch_size", &D::batch_size, within(1, 1 << 24), "Samples to a batch."),
          key("shuffle", &D::shuffle, any(), "A new order each epoch, from the seed."),
          key("drop_last", &D::drop_last, any(), "Leave out a last batch that is not full."),
-         key("num_workers", &D::num_workers, within(0, 256), "Threads that prepare batches ahead; 0 for none.")});
+         key("num_workers", &D::num_workers, within(0, 256), "Threads that prepare batches ahead; 0 for none."),
+         key("mixup", &D::mixup, at_least(0),
+             "Train on pairs of samples mixed by shares from Beta(mixup, mixup), their classes likewise; 0 for "
+             "none.")});
 
     using O = OptimizerConfig;
     add_part_section(

@@ -186,6 +186,14 @@ void read_value(const Setting& setting, const Rule& rule, std::array<double, 2>&
     out = {first, number_from<double>(setting, rule, setting.value.items[1], type)};
 }
 
+void read_value(const Setting& setting, const Rule& rule, std::array<double, 3>& out) {
+    const std::string type = "three numbers such as [0.5, 0.5, 0.5]";
+    if (setting.value.kind != YamlNode::Kind::list || setting.value.items.size() != 3) refuse(setting, type, rule);
+    std::array<double, 3> read{};
+    for (std::size_t i = 0; i < 3; ++i) read[i] = number_from<double>(setting, rule, setting.value.items[i], type);
+    out = read;
+}
+
 void read_value(const Setting& setting, const Rule& rule, BatchCount& out) {
     const std::string type = "a number of batches such as 50, or a share from 0.0 to 1.0 such as 0.5";
     if (setting.value.kind != YamlNode::Kind::scalar) refuse(setting, type, rule);
@@ -261,6 +269,9 @@ std::string print_value(const std::vector<std::string>& value) {
 }
 std::string print_value(const std::array<double, 2>& value) {
     return fmt::format("[{}, {}]", value[0], value[1]);
+}
+std::string print_value(const std::array<double, 3>& value) {
+    return fmt::format("[{}, {}, {}]", value[0], value[1], value[2]);
 }
 
 std::string print_value(const BatchCount& value) {

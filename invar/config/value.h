@@ -50,6 +50,7 @@ void read_value(const Setting& setting, const Rule& rule, std::string& out);
 void read_value(const Setting& setting, const Rule& rule, std::vector<std::int64_t>& out);
 void read_value(const Setting& setting, const Rule& rule, std::vector<std::string>& out);
 void read_value(const Setting& setting, const Rule& rule, std::array<double, 2>& out);
+void read_value(const Setting& setting, const Rule& rule, std::array<double, 3>& out);
 void read_value(const Setting& setting, const Rule& rule, BatchCount& out);
 void read_value(const Setting& setting, const Rule& rule, PrecisionOverrides& out);  // one entry
 void read_value(const Setting& setting, const Rule& rule, PrecisionSchedule& out);   // one entry
@@ -61,6 +62,7 @@ std::string print_value(const std::string& value);
 std::string print_value(const std::vector<std::int64_t>& value);
 std::string print_value(const std::vector<std::string>& value);
 std::string print_value(const std::array<double, 2>& value);
+std::string print_value(const std::array<double, 3>& value);
 std::string print_value(const BatchCount& value);
 std::string print_value(const PrecisionOverrides& value);
 std::string print_value(const PrecisionSchedule& value);
@@ -85,6 +87,9 @@ inline std::string type_name(const std::vector<std::string>&) {
 }
 inline std::string type_name(const std::array<double, 2>&) {
     return "two numbers";
+}
+inline std::string type_name(const std::array<double, 3>&) {
+    return "three numbers";
 }
 inline std::string type_name(const BatchCount&) {
     return "batches or share";

@@ -21,6 +21,8 @@ ImageSet empty_cifar(Cifar kind) {
     set.height = set.width = kSide;
     set.channels = kChannels;
     set.classes = kind == Cifar::ten ? 10 : 100;
+    if (kind == Cifar::ten)
+        set.names = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
     return set;
 }
 
@@ -79,12 +81,13 @@ std::vector<std::string> files_of(Cifar kind, Split split) {
 }
 
 template <Cifar kind>
-std::shared_ptr<const Dataset> open(const ImageOptions& options, Split split, std::uint64_t) {
+std::shared_ptr<const Dataset> open(const ImageOptions& options, Split split, std::uint64_t seed) {
     const ImageSource source = source_of(kind);
     ImageSet set = empty_cifar(kind);
     for (const std::filesystem::path& path : locate(source, options.root, split, files_of(kind, split)))
         append_cifar(set, bytes_of(read_data_file(path)), path.string(), kind);
-    return std::make_shared<ImageDataset>(source.name, std::move(set), options.mean, options.std);
+    return std::make_shared<ImageDataset>(source.name, std::move(set), options.mean, options.std,
+                                          augment_of(options, split, seed));
 }
 
 template <Cifar kind>

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "invar/core/shape.h"
 #include "invar/data/batch.h"
@@ -23,6 +25,17 @@ struct DataInfo {
 // kept in checkpoints, and printable.
 using DataDescription = std::map<std::string, std::string>;
 
+// How x was made of pixels v in [0, 1]: (v - mean) / std, for each channel.
+struct PixelScale {
+    std::vector<double> mean, std;
+};
+
+// What a Loader asks for beside the samples.
+struct ReadOptions {
+    std::int64_t epoch = 0;  // data to train on may show a sample another way in each
+    bool bytes = false;      // x may stay pixels, u8 of 0 to 255: the Loader makes numbers of them by Dataset::pixels
+};
+
 class Dataset {
   public:
     virtual ~Dataset() = default;
@@ -33,6 +46,16 @@ class Dataset {
     virtual DataDescription description() const { return {}; }
     // These samples as new tensors on the host. Safe to call from several threads at once.
     virtual Batch read(std::span<const std::int64_t> indices) const = 0;
+    // The same as a run sees them: augmented, where they are to train on, by what follows from the seed that the data
+    // were opened with, the epoch and the sample's number alone.
+    virtual Batch read_for(const ReadOptions&, std::span<const std::int64_t> indices) const { return read(indices); }
+
+    // Of images [height, width, channels]; nothing where x is something else.
+    virtual std::optional<PixelScale> pixels() const { return {}; }
+    // What labels stand for, where they have names.
+    virtual std::vector<std::string> class_names() const { return {}; }
+    // What whoever uses them should know, a line each: files that were left out, for example.
+    virtual std::vector<std::string> notes() const { return {}; }
 };
 
 enum class Split : std::uint8_t { train, test };

@@ -7,6 +7,7 @@
 
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
+#include "invar/data/mixup.h"
 
 namespace invar {
 
@@ -56,6 +57,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
     batches_ = count_batches(dataset_->size(), options_);
     if (std::unique_ptr<RawMemory> memory = kernels_for(options_.device).host_memory())
         reachable_ = std::make_unique<MemoryPool>(Device::cpu(), std::move(memory));
+    if (const std::optional<PixelScale> scale = dataset_->pixels(); scale && reachable_)
+        pixels_.emplace(*scale, options_.device);
     try {
         for (int i = 0; i < options_.num_workers; ++i) {
             workers_.emplace_back([this](std::stop_token stop) { work(std::move(stop)); });
@@ -114,7 +117,7 @@ bool Loader::can_take() {
 
 Batch Loader::take() {
     if (workers_.empty()) {
-        Batch batch = read(*order_, taken_);
+        Batch batch = read(*order_, epoch_, taken_);
         ++taken_;  // not where it threw
         return batch;
     }
@@ -149,6 +152,7 @@ Batch Loader::next_on_device() {
     ahead_.reset();
     copies_->join(now.ticket);
     Batch batch = std::move(now.device);
+    if (pixels_ && batch["x"].dtype() == Dtype::u8) batch.set("x", pixels_->numbers(batch["x"]));
     leaving_.push_back(std::move(now));
     let_go(kLeaving);
     if (can_take()) send(take());
@@ -171,17 +175,19 @@ void Loader::drop_what_was_sent() {
     leaving_.back().device = {};
 }
 
-Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t number) const {
+Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t number) const {
     const std::int64_t first = number * options_.batch_size;
     const std::int64_t count = std::min(options_.batch_size, std::int64_t(order.size()) - first);
     std::optional<MemoryPool::Scope> scope;
     if (reachable_) scope.emplace(*reachable_);
-    Batch batch = dataset_->read(std::span(order).subspan(std::size_t(first), std::size_t(count)));
+    Batch batch = dataset_->read_for({epoch, pixels_.has_value()},
+                                     std::span(order).subspan(std::size_t(first), std::size_t(count)));
     check(batch.size == count && !batch.tensors().empty(), "{}: asked for {} samples, it gave a batch of {}",
           dataset_->name(), count, batch.tensors().empty() ? "nothing" : std::to_string(batch.size));
     for (const auto& [name, tensor] : batch.tensors())
         check(tensor && tensor.device().is_cpu() && tensor.is_contiguous(),
               "{}: its tensor '{}' must be dense and on the host", dataset_->name(), name);
+    if (options_.mixup > 0) mix_pairs(batch, {options_.mixup, dataset_->info().outputs}, options_.seed, epoch, number);
     return batch;
 }
 
@@ -193,10 +199,11 @@ void Loader::work(std::stop_token stop) {
         const std::uint64_t round = round_;
         const std::int64_t number = claimed_++;
         const Order order = order_;
+        const std::int64_t epoch = epoch_;
         lock.unlock();
         Read result;
         try {
-            result.batch = read(*order, number);
+            result.batch = read(*order, epoch, number);
         } catch (...) {
             result.error = std::current_exception();
         }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "invar/data/dataset.h"
+#include "invar/data/pixels.h"
 #include "invar/kernels/kernels.h"
 
 namespace invar {
@@ -25,7 +26,8 @@ struct LoaderOptions {
     int prefetch = 4;         // batches being read or waiting, at most
     std::int64_t limit = -1;  // batches an epoch, at most; negative: all
     std::uint64_t seed = 0;
-    Device device{};  // where next() puts the batches
+    Device device{};   // where next() puts the batches
+    double mixup = 0;  // samples are mixed in pairs by shares from Beta(mixup, mixup); 0: not at all
 };
 
 // The order of `size` samples in an epoch.
@@ -66,7 +68,7 @@ class Loader {
         std::uint64_t ticket;
     };
 
-    Batch read(const std::vector<std::int64_t>& order, std::int64_t number) const;
+    Batch read(const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t number) const;
     void work(std::stop_token stop);
     Batch take();  // the next batch that was read; waits for it
     bool can_take();
@@ -83,6 +85,7 @@ class Loader {
     // Where batches go to another device: they are read into memory it copies from, and the next one is sent ahead.
     std::unique_ptr<MemoryPool> reachable_;
     std::unique_ptr<CopyQueue> copies_;
+    std::optional<DevicePixels> pixels_;  // where the data have such: they travel as bytes
     std::optional<Sent> ahead_;
     std::deque<Sent> leaving_;  // handed out; what is kept is the host's memory
 

@@ -14,14 +14,17 @@ struct IdxSet {
     ImageSource source;
     std::int64_t classes;               // 0: as many as the training labels tell apart
     std::optional<DataInfo> published;  // what the files hold as they are published
+    std::vector<std::string> names = {};
 };
 
-const IdxSet kFashion = {{"fashion_mnist",
-                          {"FashionMNIST/raw", "fashion-mnist", "fashion_mnist"},
-                          "/usr/share/datasets/fashion-mnist",
-                          "run `apt install dataset-fashion-mnist`"},
-                         10,
-                         DataInfo{{28, 28, 1}, 10}};
+const IdxSet kFashion = {
+    {"fashion_mnist",
+     {"FashionMNIST/raw", "fashion-mnist", "fashion_mnist"},
+     "/usr/share/datasets/fashion-mnist",
+     "run `apt install dataset-fashion-mnist`"},
+    10,
+    DataInfo{{28, 28, 1}, 10},
+    {"T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"}};
 const IdxSet kDigits = {
     {"mnist", {"MNIST/raw", "mnist"}, "", "fetch them from https://ossci-datasets.s3.amazonaws.com/mnist/"},
     10,
@@ -39,19 +42,21 @@ std::int64_t classes_in(const std::filesystem::path& labels) {
     return 1 + std::int64_t(*std::ranges::max_element(answers.values));
 }
 
-std::shared_ptr<const Dataset> open(const IdxSet& set, const ImageOptions& options, Split split) {
+std::shared_ptr<const Dataset> open(const IdxSet& set, const ImageOptions& options, Split split, std::uint64_t seed) {
     const Paths paths = locate(set.source, options.root, split, files_of(split));
     const std::int64_t classes =
         set.classes > 0 ? set.classes
                         : classes_in(locate(set.source, options.root, Split::train, files_of(Split::train))[1]);
     const std::string images = read_data_file(paths[0]), labels = read_data_file(paths[1]);
     ImageSet read = parse_idx_images(bytes_of(images), paths[0].string(), bytes_of(labels), paths[1].string(), classes);
-    return std::make_shared<ImageDataset>(set.source.name, std::move(read), options.mean, options.std);
+    read.names = set.names;
+    return std::make_shared<ImageDataset>(set.source.name, std::move(read), options.mean, options.std,
+                                          augment_of(options, split, seed));
 }
 
 DataInfo describe(const IdxSet& set, const ImageOptions& options) {
     const bool there = look_for(set.source, options.root, files_of(Split::train)).has_value();
-    return !there && set.published ? *set.published : open(set, options, Split::train)->info();
+    return !there && set.published ? *set.published : open(set, options, Split::train, 0)->info();
 }
 
 template <const IdxSet& set>
@@ -59,7 +64,9 @@ struct RegisterIdx : RegisterData<ImageOptions> {
     explicit RegisterIdx(const char* about) noexcept
         : RegisterData(
               set.source.name, about,
-              [](const ImageOptions& options, Split split, std::uint64_t) { return open(set, options, split); },
+              [](const ImageOptions& options, Split split, std::uint64_t seed) {
+                  return open(set, options, split, seed);
+              },
               image_keys(), [](const ImageOptions& options) { return describe(set, options); }) {}
 };
 

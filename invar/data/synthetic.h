@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "invar/data/dataset.h"
+#include "invar/data/pixels.h"
 
 namespace invar {
 
@@ -29,6 +29,7 @@ class SyntheticDataset final : public Dataset {
     std::int64_t size() const override { return size_; }
     DataInfo info() const override { return {shape_, classes_}; }
     Batch read(std::span<const std::int64_t> indices) const override;
+    std::optional<PixelScale> pixels() const override { return same_scale(shape_[2], mean_, std_); }
 
   private:
     std::uint64_t seed_;

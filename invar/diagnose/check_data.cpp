@@ -13,7 +13,8 @@ namespace invar {
 namespace {
 
 constexpr std::size_t kLongest = 60;       // characters of what the data say of themselves
-constexpr std::int64_t kChunk = 256;       // samples read at once
+constexpr std::int64_t kChunk = 256;       // samples read at once, fewer where they are large:
+constexpr std::int64_t kChunkValues = 1 << 24;
 constexpr std::size_t kMostLabels = 1000;  // whole numbers of more kinds are no classes
 
 // Sums up one name's tensors of all chunks.
@@ -107,7 +108,9 @@ DataCheck check_data(const Task& task, Split split, std::int64_t most_samples, d
     check(result.samples > 0, "{} has no samples", data->name());
     const std::vector<std::int64_t> chosen = spread_samples(*data, most_samples);
     // Chunks from all over, so that what was read when the time is up still tells of the whole.
-    const std::int64_t chunks = (std::int64_t(chosen.size()) + kChunk - 1) / kChunk;
+    const std::int64_t large = std::max<std::int64_t>(1, data->info().input.numel());
+    const std::int64_t chunk_size = std::clamp<std::int64_t>(kChunkValues / large, 1, kChunk);
+    const std::int64_t chunks = (std::int64_t(chosen.size()) + chunk_size - 1) / chunk_size;
     std::vector<Collector> collectors;
     for (std::int64_t chunk = 0; chunk < chunks && (chunk == 0 || !limit.over()); ++chunk) {
         std::vector<std::int64_t> samples;

@@ -17,19 +17,24 @@ void check_rows(const Batch& batch) {
 }  // namespace
 
 Tensor cross_entropy_loss(Module& model, const Batch& batch) {
+    return smoothed_cross_entropy_loss(model, batch, 0);
+}
+
+Tensor smoothed_cross_entropy_loss(Module& model, const Batch& batch, double label_smoothing) {
     check_rows(batch);
     check<UsageError>(!is_floating(batch["y"].dtype()),
                       "task classification tells classes apart, and y is {}; use task=regression, or, where a table's "
                       "numbers are classes, data.predict=classes",
                       batch["y"].str());
-    return ops::cross_entropy(model(batch["x"]), batch["y"]);
+    const Tensor& target = batch[batch.has("targets") ? "targets" : "y"];
+    return ops::cross_entropy(model(batch["x"]), target, {.label_smoothing = label_smoothing});
 }
 
 Classification::Classification(TaskParts parts, ClassificationOptions options)
     : parts_(std::move(parts)), options_(options) {}
 
 Tensor Classification::loss(Module& model, const Batch& batch) const {
-    return weighted(cross_entropy_loss(model, batch));
+    return weighted(smoothed_cross_entropy_loss(model, batch, options_.label_smoothing));
 }
 
 Tensor Classification::weighted(const Tensor& mean) const {
@@ -63,7 +68,9 @@ const RegisterTask<ClassificationOptions> kClassification{
         return std::make_shared<Classification>(parts, options);
     },
     {key("loss_weight", &ClassificationOptions::loss_weight, above(0),
-         "Factor on the loss, as where it is one of several.", {"loss.weight"})}};
+         "Factor on the loss, as where it is one of several.", {"loss.weight"}),
+     key("label_smoothing", &ClassificationOptions::label_smoothing, below(0, 1),
+         "Share of each label that all classes get alike; validation does without.")}};
 
 }  // namespace
 

@@ -6,11 +6,16 @@
 
 namespace invar {
 
-// The mean cross entropy between what the model makes of x and the labels y.
+// The mean cross entropy between what the model makes of x and the labels y, or where samples were mixed (data/mixup.h)
+// their targets.
 Tensor cross_entropy_loss(Module& model, const Batch& batch);
+// `label_smoothing`: the share of each target that all classes get alike.
+Tensor smoothed_cross_entropy_loss(Module& model, const Batch& batch, double label_smoothing);
 
+// Both change what is minimised; validation measures the plain cross entropy.
 struct ClassificationOptions {
-    double loss_weight = 1.0;  // a factor on what is minimised; validation measures the plain cross entropy
+    double loss_weight = 1.0;
+    double label_smoothing = 0.0;
 };
 
 class Classification : public Task {

@@ -49,6 +49,7 @@ std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Spli
     options.device = device;
     options.shuffle = split == Split::train && config.data.shuffle;
     options.drop_last = split == Split::train && config.data.drop_last;
+    options.mixup = split == Split::train ? config.data.mixup : 0.0;
     if (split == Split::test) options.batch_size = std::min(options.batch_size, data->size());
     const std::int64_t batches = Loader(data, options).batches_per_epoch();
     options.limit =

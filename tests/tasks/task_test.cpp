@@ -107,6 +107,28 @@ TEST(ClassificationTask, CountsLabelsThatAreIgnoredNeitherWay) {
     EXPECT_NEAR(sums[0], task.loss(model, batch).item(), 1e-6) << "the mean of the loss is that of validation";
 }
 
+TEST(ClassificationTask, LearnsFromMixedTargetsAndSmoothedLabels) {
+    const std::shared_ptr<const Dataset> none;
+    const auto loss_of = [&](const Batch& batch, double smoothing) {
+        const Classification task(
+            {[&](Split) { return none; }, [](const DataInfo&) { return std::unique_ptr<Module>(); }, DataInfo{{2}, 2}},
+            {.label_smoothing = smoothing});
+        Linear model(2, 2);
+        model.load_state_dict({{"weight", Tensor::from<float>({2, 0, 0, 1}, {2, 2})}, {"bias", ops::zeros({2})}});
+        return task.loss(model, batch).item();
+    };
+    const Tensor x = ops::ones({1, 2});
+    const auto with_label = [&](std::int64_t label) {
+        return Batch({{"x", x}, {"y", Tensor::from<std::int64_t>({label}, {1})}}, 1);
+    };
+    const double first = loss_of(with_label(0), 0), second = loss_of(with_label(1), 0);
+    Batch mixed = with_label(0);
+    mixed.set("targets", Tensor::from<float>({0.7f, 0.3f}, {1, 2}));
+    EXPECT_NEAR(loss_of(mixed, 0), 0.7 * first + 0.3 * second, 1e-6);
+    EXPECT_NEAR(loss_of(with_label(0), 0.2), 0.9 * first + 0.1 * second, 1e-6);
+    EXPECT_NEAR(loss_of(mixed, 0.2), 0.66 * first + 0.34 * second, 1e-6);
+}
+
 TEST(Metrics, ThatCouldNotBeToldApartOrMeasuredAreRefused) {
     const Metric loss = Task::mean_loss(), fine{.name = "val/h-mean@0.5"};
     MetricSums{{loss, fine}};

@@ -1,0 +1,92 @@
+#include "invar/cli/data_texts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "invar/cli/console.h"
+#include "invar/core/error.h"
+#include "invar/core/printable.h"
+#include "invar/detect/ceiling.h"
+
+namespace invar::cli {
+
+namespace {
+
+using detect::Ceiling;
+using detect::ImageCeiling;
+using detect::Loss;
+
+std::vector<ImageCeiling> ceilings_of(const TextImages& data, std::int64_t most, int threads) {
+    detect::CeilingOptions options;
+    options.labels = data.options().labels();
+    options.boxes.shrink_ratio = options.labels.shrink_ratio;
+    const std::int64_t count = std::min(most, data.size()), side = data.options().size;
+    std::atomic<std::int64_t> next = 0;
+    std::mutex mutex;
+    std::vector<std::pair<std::int64_t, ImageCeiling>> found;
+    const auto work = [&] {
+        for (std::int64_t i = next++; i < count; i = next++) {
+            const std::int64_t sample = std::int64_t(double(i) * double(data.size()) / double(count));
+            try {
+                ImageCeiling image =
+                    image_ceiling(data.view(sample).texts, side, side, options, data.sample_name(sample));
+                const std::lock_guard lock(mutex);
+                found.emplace_back(sample, std::move(image));
+            } catch (const Error&) {  // told of before
+            }
+        }
+    };
+    {
+        std::vector<std::jthread> helpers;
+        for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
+        work();
+    }
+    std::ranges::sort(found, {}, [](const auto& one) { return one.first; });
+    std::vector<ImageCeiling> images;
+    for (auto& [sample, image] : found) images.push_back(std::move(image));
+    return images;
+}
+
+std::string percent(double part, double all) {
+    return fmt::format("{:.1f}%", all > 0 ? 100 * part / all : 0.0);
+}
+
+}  // namespace
+
+void print_text_ceiling(const TextImages& data, std::int64_t most, int threads) {
+    const std::vector<ImageCeiling> images = ceilings_of(data, most, threads);
+    Ceiling all;
+    for (const ImageCeiling& image : images) all += image.ceiling;
+    const double truths = double(all.counts.truths);
+    say(fmt::format("texts: {} that count, {} that nobody could read, in {}", human_count(all.counts.truths),
+                    human_count(all.dont_care), count_of(std::int64_t(images.size()), "image")));
+    if (all.counts.truths == 0) return;
+    say(fmt::format("ceiling: labels found to the bit give H-mean {:.1f}%, recall {:.1f}%, precision {:.1f}%",
+                    100 * all.counts.hmean(), 100 * all.counts.recall(), 100 * all.counts.precision()));
+    Table table({"lost since", "texts", "share"});
+    for (std::size_t i = 0; i < detect::kLosses; ++i)
+        if (const std::int64_t lost = all.lost[i]; lost > 0)
+            table.row({std::string(name_of(Loss(i))), human_count(lost), percent(double(lost), truths)});
+    if (all.counts.matched < all.counts.truths) print(table.text("  "));
+    constexpr std::size_t kWorst = 5;
+    Table worst({"worst images", "texts", "lost", "mostly"});
+    const std::vector<ImageCeiling> shown = worst_images(images, kWorst);
+    for (const ImageCeiling& image : shown) {
+        const auto& lost = image.ceiling.lost;
+        const auto reason = std::size_t(std::max_element(lost, lost + detect::kLosses) - lost);
+        worst.row({printable(image.name), human_count(image.ceiling.counts.truths),
+                   human_count(std::int64_t(image.lost.size())), std::string(name_of(Loss(reason)))});
+    }
+    if (!shown.empty()) print(worst.text("  "));
+    if (all.lost_by(Loss::too_small) * 20 > all.counts.truths)
+        say(
+            fmt::format("more than a twentieth of the texts is too small at data.size={}; a larger one, or a smaller "
+                        "data.min_text_size, would keep them",
+                        data.options().size));
+}
+
+}  // namespace invar::cli

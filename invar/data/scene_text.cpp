@@ -1,0 +1,89 @@
+// data=scene_text: rendered signs and walls with texts to find, made on the fly from the seed; needs no files but
+// fonts. What is validated on is set in fonts that are never trained on.
+#include <algorithm>
+
+#include "invar/core/error.h"
+#include "invar/data/registry.h"
+#include "invar/data/text_images.h"
+#include "invar/scene/scene.h"
+
+namespace invar {
+
+namespace {
+
+struct SceneTextOptions : TextImagesOptions {
+    std::int64_t scenes = 10000, val_scenes = 500;
+    std::int64_t min_words = scene::SceneOptions{}.min_words, max_words = scene::SceneOptions{}.max_words;
+    double min_font_size = scene::SceneOptions{}.min_font_size, max_font_size = scene::SceneOptions{}.max_font_size;
+    double curved = scene::SceneOptions{}.curved, rotation = scene::SceneOptions{}.rotation;
+    std::string val_renderer = "freetype";
+};
+
+scene::SceneOptions scene_options(const SceneTextOptions& o) {
+    scene::SceneOptions options;
+    options.height = options.width = o.size;
+    options.min_words = o.min_words, options.max_words = o.max_words;
+    options.min_font_size = o.min_font_size, options.max_font_size = o.max_font_size;
+    options.curved = o.curved, options.rotation = o.rotation;
+    return options;
+}
+
+std::unique_ptr<scene::SceneRenderer> renderer_of(const SceneTextOptions& o, Split split) {
+    const scene::SceneOptions options = scene_options(o);
+    if (split == Split::train) return make_freetype_renderer(options, scene::FontSet::train());
+    if (o.val_renderer == "freetype") return make_freetype_renderer(options, scene::FontSet::test());
+    check<UsageError>(scene::has_pango(), "data.val_renderer=pango: this build has no Pango; use freetype");
+    return make_pango_renderer(options);
+}
+
+class SceneTexts final : public TextImages {
+  public:
+    SceneTexts(const SceneTextOptions& o, Split split, std::uint64_t seed)
+        : TextImages("scene_text", o, split, seed, {std::max<std::int64_t>(128, 4 * o.max_words), 32}),
+          size_(split == Split::train ? o.scenes : o.val_scenes),
+          seed_(2 * seed + (split == Split::train ? 0 : 1)),
+          renderer_(renderer_of(o, split)) {}
+
+    std::int64_t size() const override { return size_; }
+    TextImage load(std::int64_t index) const override {
+        scene::Scene made = renderer_->render(seed_, index);
+        return {std::move(made.image), std::move(made.texts)};
+    }
+    std::string sample_name(std::int64_t index) const override { return fmt::format("scene {}", index); }
+
+  private:
+    std::int64_t size_;
+    std::uint64_t seed_;
+    std::unique_ptr<scene::SceneRenderer> renderer_;
+};
+
+std::vector<Key> keys() {
+    using O = SceneTextOptions;
+    std::vector<Key> all = {
+        key("scenes", &O::scenes, within(1, 1e9), "Images to train on."),
+        key("val_scenes", &O::val_scenes, within(1, 1e9), "Images to validate on, in fonts that are never trained on."),
+        key("min_words", &O::min_words, within(1, 1000), "In an image, at least."),
+        key("max_words", &O::max_words, within(1, 1000), "In an image, at most; fewer where they find no room."),
+        key("min_font_size", &O::min_font_size, above(0), "Of the em in pixels, at least."),
+        key("max_font_size", &O::max_font_size, above(0), "Of the em in pixels, at most."),
+        key("curved", &O::curved, within(0, 1), "Share of texts on an arc."),
+        key("rotation", &O::rotation, within(0, 180), "Degrees that texts are turned by in a scene, at most."),
+        key("val_renderer", &O::val_renderer, one_of({"freetype", "pango"}),
+            "Who draws what is validated on; pango is another renderer than that of the images trained on.")};
+    for (Key& shared : text_images_keys<O>()) all.push_back(std::move(shared));
+    return all;
+}
+
+const RegisterData<SceneTextOptions> kSceneText{
+    "scene_text", "Rendered signs and walls with texts to find, made on the fly from the seed.",
+    [](const SceneTextOptions& options, Split split, std::uint64_t seed) {
+        return std::make_shared<SceneTexts>(options, split, seed);
+    },
+    keys(),
+    [](const SceneTextOptions& options) {
+        return DataInfo{{options.size, options.size, 3}, 1};
+    }};
+
+}  // namespace
+
+}  // namespace invar
