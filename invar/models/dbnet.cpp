@@ -27,10 +27,10 @@ class Enlarge : public ConvTranspose2d {
     }
 };
 
-class Norm : public BatchNorm {
+class Norm : public NormRelu {
   public:
-    explicit Norm(std::int64_t channels) : BatchNorm(channels) {
-        ops::copy_(bias.value.detach(), Tensor::scalar(1e-4f));
+    explicit Norm(std::int64_t channels) : NormRelu(channels) {
+        ops::copy_(bias->value.detach(), Tensor::scalar(1e-4f));
     }
 };
 
@@ -50,8 +50,8 @@ class Head : public Module {
           norm2_(add<Norm>("4", inner / 4)),
           up2_(add<Enlarge>("6", inner / 4, 1)) {}
     Tensor forward(const Tensor& x) override {
-        const Tensor y = up1_(normed(norm1_, conv_(x), true));
-        return ops::squeeze(up2_(normed(norm2_, y, true)), -1);
+        const Tensor y = up1_(norm1_(conv_(x)));
+        return ops::squeeze(up2_(norm2_(y)), -1);
     }
 
   private:

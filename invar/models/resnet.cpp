@@ -10,12 +10,6 @@
 
 namespace invar {
 
-Tensor normed(BatchNorm& norm, const Tensor& x, bool relu, const Tensor& residual) {
-    Tensor y = norm(x);
-    if (residual) y = y + residual;
-    return relu ? ops::relu(y) : y;
-}
-
 void draw_he(Parameter& weight, std::int64_t fan) {
     draw_normal(weight, std::sqrt(2.0 / double(fan)));
 }
@@ -54,7 +48,7 @@ class Downsample : public Module {
   public:
     Downsample(std::int64_t in, std::int64_t out, std::int64_t stride)
         : conv_(add<Conv>("0", in, out, 1, stride)), norm_(add<BatchNorm>("1", out)) {}
-    Tensor forward(const Tensor& x) override { return normed(norm_, conv_(x), false); }
+    Tensor forward(const Tensor& x) override { return norm_(conv_(x)); }
 
   private:
     Conv& conv_;
@@ -68,29 +62,29 @@ struct BlockShape {
 };
 
 void begin_at_zero(BatchNorm& norm) {
-    ops::copy_(norm.weight.value.detach(), Tensor::scalar(0));
+    ops::copy_(norm.weight->value.detach(), Tensor::scalar(0));
 }
 
 class BasicBlock : public Module {
   public:
     explicit BasicBlock(const BlockShape& s)
         : conv1_(add<Conv>("conv1", s.in, s.width, 3, s.stride)),
-          bn1_(add<BatchNorm>("bn1", s.width)),
+          bn1_(add<NormRelu>("bn1", s.width)),
           conv2_(add<Conv>("conv2", s.width, s.out, 3)),
-          bn2_(add<BatchNorm>("bn2", s.out)) {
+          bn2_(add<NormRelu>("bn2", s.out)) {
         if (s.changes()) downsample_ = &add<Downsample>("downsample", s.in, s.out, s.stride);
         if (s.zero_init_last_gamma) begin_at_zero(bn2_);
     }
     Tensor forward(const Tensor& x) override {
-        const Tensor y = conv2_(normed(bn1_, conv1_(x), true));
-        return normed(bn2_, y, true, downsample_ != nullptr ? (*downsample_)(x) : x);
+        const Tensor y = conv2_(bn1_(conv1_(x)));
+        return bn2_(y, downsample_ != nullptr ? (*downsample_)(x) : x)[0];
     }
 
   private:
     Conv& conv1_;
-    BatchNorm& bn1_;
+    NormRelu& bn1_;
     Conv& conv2_;
-    BatchNorm& bn2_;
+    NormRelu& bn2_;
     Downsample* downsample_ = nullptr;
 };
 
@@ -98,26 +92,26 @@ class Bottleneck : public Module {
   public:
     explicit Bottleneck(const BlockShape& s)
         : conv1_(add<Conv>("conv1", s.in, s.width, 1)),
-          bn1_(add<BatchNorm>("bn1", s.width)),
+          bn1_(add<NormRelu>("bn1", s.width)),
           conv2_(add<Conv>("conv2", s.width, s.width, 3, s.stride)),
-          bn2_(add<BatchNorm>("bn2", s.width)),
+          bn2_(add<NormRelu>("bn2", s.width)),
           conv3_(add<Conv>("conv3", s.width, s.out, 1)),
-          bn3_(add<BatchNorm>("bn3", s.out)) {
+          bn3_(add<NormRelu>("bn3", s.out)) {
         if (s.changes()) downsample_ = &add<Downsample>("downsample", s.in, s.out, s.stride);
         if (s.zero_init_last_gamma) begin_at_zero(bn3_);
     }
     Tensor forward(const Tensor& x) override {
-        const Tensor y = normed(bn2_, conv2_(normed(bn1_, conv1_(x), true)), true);
-        return normed(bn3_, conv3_(y), true, downsample_ != nullptr ? (*downsample_)(x) : x);
+        const Tensor y = bn2_(conv2_(bn1_(conv1_(x))));
+        return bn3_(conv3_(y), downsample_ != nullptr ? (*downsample_)(x) : x)[0];
     }
 
   private:
     Conv& conv1_;
-    BatchNorm& bn1_;
+    NormRelu& bn1_;
     Conv& conv2_;
-    BatchNorm& bn2_;
+    NormRelu& bn2_;
     Conv& conv3_;
-    BatchNorm& bn3_;
+    NormRelu& bn3_;
     Downsample* downsample_ = nullptr;
 };
 
@@ -128,7 +122,7 @@ ResNetBackbone::ResNetBackbone(const ResNetOptions& options, std::int64_t channe
       channels_(channels),
       conv1_(options.stem == "cifar" ? add<Conv>("conv1", channels, options.width, 3)
                                      : add<Conv>("conv1", channels, options.width, 7, 2)),
-      bn1_(add<BatchNorm>("bn1", options.width)) {
+      bn1_(add<NormRelu>("bn1", options.width)) {
     const Plan& plan = plan_of(options);
     std::int64_t in = options.width;
     for (int stage = 0; stage < 4; ++stage) {
@@ -153,7 +147,7 @@ std::int64_t ResNetBackbone::stage_channels(int stage) const {
 Tensors ResNetBackbone::stages(const Tensor& x) {
     check<UsageError>(x.rank() == 4 && x.size(3) == channels_,
                       "model resnet takes images [n, height, width, {}], not {}", channels_, x.shape().str());
-    Tensor y = normed(bn1_, conv1_(x), true);
+    Tensor y = bn1_(conv1_(x));
     if (options_.stem != "cifar") y = ops::max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
     Tensors results;
     for (Sequential* layer : layers_) {

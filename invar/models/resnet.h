@@ -19,8 +19,11 @@ struct ResNetOptions {
     std::int64_t classes = 0;           // outputs; 0: as many as the data have
 };
 
-// relu(norm(x) + residual), without either where it is not asked for.
-Tensor normed(BatchNorm& norm, const Tensor& x, bool relu, const Tensor& residual = {});
+// relu(norm(x)), or, called with two tensors, relu(norm(x) + residual): in one pass.
+class NormRelu : public BatchNorm {
+  public:
+    explicit NormRelu(std::int64_t channels) : BatchNorm(channels, 1e-5, 0.1, true, Activation::relu) {}
+};
 
 // Weights of a convolution by He et al.: a normal distribution of deviation sqrt(2 / fan).
 void draw_he(Parameter& weight, std::int64_t fan);
@@ -41,7 +44,7 @@ class ResNetBackbone : public Module {
 
   private:
     Conv2d& conv1_;
-    BatchNorm& bn1_;
+    NormRelu& bn1_;
     Sequential* layers_[4];
 };
 
