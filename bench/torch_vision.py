@@ -181,7 +181,7 @@ def filled(model, seed):
     return model
 
 
-def text_batch(step, rows, side):
+def text_batch(step, rows, side, texts=3):
     """Bright rectangles in noise: shrunk by 3 pixels for the probability map, grown by 3 for the threshold's mask."""
     at = np.arange(side)
     y, x = at[:, None], at[None, :]
@@ -189,11 +189,11 @@ def text_batch(step, rows, side):
     for r in range(step * rows, (step + 1) * rows):
         shrink, mask, threshold, threshold_mask = np.zeros((side, side)), np.ones((side, side)), np.full((side, side), 0.3), np.zeros((side, side))
         image = even(r * 100000 + np.arange(side * side * 3), 81).reshape(side, side, 3)
-        for i in range(3):
+        for i in range(texts):
             drawn = int(hashed(np.array([r * 10 + i]), 82)[0])
             top, left = drawn % (side - 16), drawn // 64 % (side - 24)
             inset = np.minimum(np.minimum(y - top, top + 11 - y), np.minimum(x - left, left + 19 - x))
-            if i == 2:
+            if i % 3 == 2:
                 mask[inset >= 0] = 0
                 continue
             image[inset >= 0] += 1
@@ -258,7 +258,7 @@ def images_of(count, side, classes):
 
 def scenes_of(count, side):
     def make():
-        x, maps = text_batch(0, count, side)
+        x, maps = text_batch(0, count, side, 60)
         return x.cuda(), [m.cuda() for m in maps]
 
     return make
@@ -267,6 +267,7 @@ def scenes_of(count, side):
 SPEED = {
     "resnet50_b256": (lambda: ResNet(50), images_of(256, 224, 1000), F.cross_entropy, 256),
     "resnet18_cifar_b512": (lambda: ResNet(18, "cifar", classes=10), images_of(512, 32, 10), F.cross_entropy, 512),
+    "dbnet_r18_b16_topk": (lambda: DbNet(18), scenes_of(16, 640), db_loss, 16),
     "dbnet_r18_b16": (lambda: DbNet(18), scenes_of(16, 640), lambda maps, y: db_loss(maps, y, hard_negative_bce_on_device), 16),
 }
 
