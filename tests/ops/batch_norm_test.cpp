@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "invar/autograd/node.h"
+#include "invar/core/error.h"
 #include "invar/core/rng.h"
 #include "invar/ops/ops.h"
 #include "tests/core/expect_error.h"
@@ -22,7 +23,7 @@ struct Leaves {
         x = uniform({6, 5, 7, 24}, -2, 3, dtype), residual = uniform(x.shape(), -1, 1, dtype);
         gamma = uniform({24}, -1, 2, wide), beta = uniform({24}, -1, 1, wide);
         mean = zeros({24}, wide), variance = ones({24}, wide);
-        for (const Tensor& leaf : {x, gamma, beta, residual}) leaf.set_requires_grad();
+        for (Tensor* leaf : {&x, &gamma, &beta, &residual}) leaf->set_requires_grad();
     }
     std::vector<std::vector<double>> all(const Tensor& y, bool with_residual) const {
         backward(sum(cast(y, Dtype::f64) * cast(uniform(y.shape(), -1, 1, Dtype::f64), Dtype::f64)));
