@@ -78,7 +78,7 @@ TEST_F(DataCommand, ShowsOtherImagesTooAndMixedOnes) {
     const Result made = invar({"data", "data=synthetic", "data.size=50", "data.mixup=1", "-o", "made.png"});
     ASSERT_EQ(made.code, 0) << made.err;
     EXPECT_TRUE(has(made.out, "50 of 50 samples to train on looked at")) << made.out;
-    EXPECT_EQ(size_of("made.png").width % 6, (4 + 6 * 116) % 6);
+    EXPECT_GE(size_of("made.png").width, 4 + 6 * (4 * 28 + 4));  // six columns, each pixel four times as wide
 }
 
 TEST_F(DataCommand, ShowsTextsWithTheirCeiling) {
