@@ -174,6 +174,11 @@ DataDescription ImageFolderDataset::description() const {
     return {{"classes", names}};
 }
 
+ImageSize ImageFolderDataset::stored_size(std::int64_t index) const {
+    const fs::path& path = folder_.files.at(std::size_t(index));
+    return image_size(bytes_of(read_data_file(path)), path.string());
+}
+
 Image ImageFolderDataset::image_of(std::int64_t index, std::int64_t epoch, bool augmented) const {
     const fs::path& path = folder_.files[std::size_t(index)];
     try {

@@ -35,8 +35,9 @@ TEST_F(DataCommand, ShowsAFolderOfImagesAndItsFigures) {
     write_flowers(10);
     const Result result = invar(with(kFlowers, {"-o", "sheet.png", "--count", "6"}));
     ASSERT_EQ(result.code, 0) << result.err;
-    for (const char* part : {"image_folder", "train", "val", "16", "lily", "rose", "50.0%", "pixels: mean [",
-                             "16 of 16 samples to train on looked at", "sheet.png: 6 images"})
+    for (const char* part :
+         {"image_folder", "train", "val", "16", "lily", "rose", "50.0%", "pixels: mean [",
+          "files: 50 x 40 to 50 x 40 pixels", "16 of 16 samples to train on looked at", "sheet.png: 6 images"})
         EXPECT_TRUE(has(result.out, part)) << part << "\n" << result.out;
     EXPECT_TRUE(slurp(folder_ / "sheet.png").starts_with("\x89PNG"));
     // Three columns and two rows of 100 x 100, with gaps of 4 and captions of 7 pixels below.
