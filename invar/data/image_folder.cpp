@@ -92,6 +92,9 @@ void leave_out_broken(ImageFolder& folder) {
 }
 
 AugmentOptions augment_options(const ImageFolderOptions& o) {
+    for (const auto& [name, range] : {std::pair("scale", o.scale), std::pair("ratio", o.ratio)})
+        check<UsageError>(range[0] <= range[1], "data.{}=[{}, {}]: the smaller of the two comes first", name, range[0],
+                          range[1]);
     AugmentOptions a;
     a.size = {o.size, o.size};
     a.scale = {o.scale[0], o.scale[1]}, a.ratio = {o.ratio[0], o.ratio[1]};
