@@ -18,6 +18,8 @@
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
 #include "invar/core/shell.h"
+#include "invar/data/icdar.h"
+#include "invar/data/image_folder.h"
 #include "invar/data/loader.h"
 #include "invar/data/mixup.h"
 #include "invar/data/registry.h"
@@ -41,9 +43,11 @@ struct Findings {
     std::vector<double> sum, squares;  // of pixels in [0, 1], for each channel
     double pixels = 0;
     std::map<std::int64_t, std::string> broken;  // by sample
+    std::vector<ImageSize> sizes;                // as stored, where they are files
 
-    void add(const Batch& batch, const PixelScale& scale) {
+    void add(const Batch& batch, const PixelScale& scale, std::optional<ImageSize> stored) {
         ++looked;
+        if (stored) sizes.push_back(*stored);
         if (batch.has("y") && batch["y"].dtype() == Dtype::i64 && batch["y"].numel() == batch.size)
             for (const std::int64_t label : batch["y"].to_vector<std::int64_t>()) ++labels[label];
         const std::size_t channels = scale.mean.size();
@@ -58,6 +62,13 @@ struct Findings {
     }
 };
 
+// Of the image behind a sample, where there is one that is not what the network sees.
+std::optional<ImageSize> stored_size(const Dataset& data, std::int64_t sample) {
+    if (const auto* folder = dynamic_cast<const ImageFolderDataset*>(&data)) return folder->stored_size(sample);
+    if (const auto* texts = dynamic_cast<const IcdarDataset*>(&data)) return texts->load(sample).image.size();
+    return std::nullopt;
+}
+
 // Spread over the set where it has more than are looked at.
 Findings look_at(const Dataset& data, std::int64_t most, int threads, LiveLine& live) {
     const PixelScale scale = *data.pixels();
@@ -70,7 +81,7 @@ Findings look_at(const Dataset& data, std::int64_t most, int threads, LiveLine& 
         for (std::int64_t i = next++; i < count; i = next++) {
             const std::int64_t sample = std::int64_t(double(i) * double(data.size()) / double(count));
             try {
-                mine.add(data.read(std::span(&sample, 1)), scale);
+                mine.add(data.read(std::span(&sample, 1)), scale, stored_size(data, sample));
             } catch (const Error& error) {
                 mine.broken.emplace(sample, error.what());
             }
@@ -92,6 +103,7 @@ Findings look_at(const Dataset& data, std::int64_t most, int threads, LiveLine& 
         for (const auto& [label, samples] : part.labels) all.labels[label] += samples;
         for (std::size_t c = 0; c < part.sum.size(); ++c) all.sum[c] += part.sum[c], all.squares[c] += part.squares[c];
         all.broken.insert(part.broken.begin(), part.broken.end());
+        all.sizes.insert(all.sizes.end(), part.sizes.begin(), part.sizes.end());
     }
     return all;
 }
@@ -110,26 +122,42 @@ void print_splits(const Config& config, const std::map<Split, Data>& splits) {
         for (const std::string& note : data->notes()) say(note);
 }
 
+// Of all samples where the labels are known without reading them, else of those that were looked at.
 void print_classes(const Findings& found, const Dataset& data) {
     if (found.labels.empty()) return;
     constexpr std::size_t kShown = 10;
-    std::vector<std::pair<std::int64_t, std::int64_t>> classes(found.labels.begin(), found.labels.end());
+    std::map<std::int64_t, std::int64_t> counts = found.labels;
+    std::int64_t counted = found.looked;
+    if (const auto* folder = dynamic_cast<const ImageFolderDataset*>(&data)) {
+        counts.clear();
+        for (const std::int64_t label : folder->labels()) ++counts[label];
+        counted = folder->size();
+    }
+    std::vector<std::pair<std::int64_t, std::int64_t>> classes(counts.begin(), counts.end());
     std::ranges::stable_sort(classes, [](const auto& a, const auto& b) { return a.second > b.second; });
     const std::vector<std::string> names = data.class_names();
     Table table({"class", "samples", "share"});
     for (std::size_t i = 0; i < std::min(kShown, classes.size()); ++i) {
         const auto [label, samples] = classes[i];
         table.row({label < std::int64_t(names.size()) ? printable(names[std::size_t(label)]) : std::to_string(label),
-                   human_count(samples), fmt::format("{:.1f}%", 100.0 * double(samples) / double(found.looked))});
+                   human_count(samples), fmt::format("{:.1f}%", 100.0 * double(samples) / double(counted))});
     }
     print(table.text("  "));
     if (classes.size() > kShown)
-        say(fmt::format("  and {} more with {} to {} samples", count_of(std::int64_t(classes.size() - kShown), "class"),
+        say(fmt::format("  and {} more with {} to {} samples", human_count(std::int64_t(classes.size() - kShown)),
                         human_count(classes.back().second), human_count(classes[kShown].second)));
     const std::int64_t missing = data.info().outputs - std::int64_t(classes.size());
     if (missing > 0)
-        say(fmt::format("  {} of {} classes have no sample among those looked at", human_count(missing),
-                        human_count(data.info().outputs)));
+        say(fmt::format("  {} of {} classes have no sample among the {} counted", human_count(missing),
+                        human_count(data.info().outputs), human_count(counted)));
+}
+
+void print_sizes(std::vector<ImageSize> sizes) {
+    if (sizes.empty()) return;
+    const auto text = [](const ImageSize& size) { return fmt::format("{} x {}", size.width, size.height); };
+    std::ranges::sort(sizes, {}, [](const ImageSize& s) { return std::pair(s.height * s.width, s.width); });
+    say(fmt::format("files: {} to {} pixels (width x height), half of them at most {}", text(sizes.front()),
+                    text(sizes.back()), text(sizes[(sizes.size() - 1) / 2])));
 }
 
 std::string numbers(const std::vector<double>& values) {
@@ -209,6 +237,7 @@ void data_command(const DataArguments& a) {
     say(fmt::format("{} of {} to {} looked at", human_count(found.looked), count_of(data->size(), "sample"),
                     wanted == Split::train ? "train on" : "validate on"));
     print_classes(found, *data);
+    print_sizes(found.sizes);
     const auto* texts = dynamic_cast<const TextImages*>(data.get());
     print_pixels(found, *data->pixels(), texts != nullptr);
     if (texts != nullptr) print_text_ceiling(*texts, a.samples, threads);

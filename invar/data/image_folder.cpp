@@ -92,6 +92,9 @@ void leave_out_broken(ImageFolder& folder) {
 }
 
 AugmentOptions augment_options(const ImageFolderOptions& o) {
+    for (const auto& [name, range] : {std::pair("scale", o.scale), std::pair("ratio", o.ratio)})
+        check<UsageError>(range[0] <= range[1], "data.{}=[{}, {}]: the smaller of the two comes first", name, range[0],
+                          range[1]);
     AugmentOptions a;
     a.size = {o.size, o.size};
     a.scale = {o.scale[0], o.scale[1]}, a.ratio = {o.ratio[0], o.ratio[1]};
@@ -172,6 +175,11 @@ DataDescription ImageFolderDataset::description() const {
         names = fmt::format("{} from {} to {}, checksum {:08x}", folder_.classes.size(), folder_.classes.front(),
                             folder_.classes.back(), crc32c(names));
     return {{"classes", names}};
+}
+
+ImageSize ImageFolderDataset::stored_size(std::int64_t index) const {
+    const fs::path& path = folder_.files.at(std::size_t(index));
+    return image_size(bytes_of(read_data_file(path)), path.string());
 }
 
 Image ImageFolderDataset::image_of(std::int64_t index, std::int64_t epoch, bool augmented) const {

@@ -56,6 +56,8 @@ class ImageFolderDataset final : public Dataset {
     std::vector<std::string> class_names() const override { return folder_.classes; }
     std::vector<std::string> notes() const override { return folder_.notes; }
     const std::vector<std::int64_t>& labels() const { return folder_.labels; }
+    // Of the file, from its header.
+    ImageSize stored_size(std::int64_t index) const;
 
   private:
     Batch read(std::span<const std::int64_t> indices, const ReadOptions& options, bool augmented) const;

@@ -183,6 +183,8 @@ TEST(ImageFolder, SaysInOneLineWhatIsWrongWithAFolder) {
     expect_error<UsageError>([&] { open("/odd", Split::test); }, {"/odd/val/c", "no such class"});
     write_classes(folder, "few/", {"a", "b"}, 1);
     expect_error<UsageError>([&] { open("/few", Split::test); }, {"no image to validate on", "val_share"});
+    ImageFolderOptions turned{.root = folder.str() + "/few", .scale = {0.5, 0.1}};
+    expect_error<UsageError>([&] { (void)ImageFolderDataset(turned, Split::train, 0); }, {"data.scale=[0.5, 0.1]"});
     folder.write("few/a/old.bmp", {1});
     EXPECT_EQ(list_image_folder({.root = folder.str() + "/few"}, Split::train, 0).notes.size(), 1u);
 }
