@@ -271,6 +271,9 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
               "backward: only a scalar has an implicit gradient; {} needs one given", root.str());
         check(!gradient.defined() || gradient.shape() == root.shape(), "backward: gradient {} for a result of shape {}",
               gradient.str(), root.shape().str());
+        check(!gradient.defined() || gradient.device() == root.device(),
+              "backward: gradient {} for a result on {}; a GradScaler is made for the device of the loss",
+              gradient.str(), root.device().str());
     }
 
     const NoGrad no_grad;

@@ -40,7 +40,7 @@ Outcome train(bool text, const char* name, Device device, bool record) {
     ScalerOptions scaling;
     scaling.init_scale = 1024;
     scaling.spec.enabled = precision.needs_scaler();
-    GradScaler scaler(scaling);
+    GradScaler scaler(scaling, device);
     RecordedStep step(
         device,
         [&](std::span<const Batch> group) {

@@ -108,9 +108,9 @@ TEST(Clone, IsInTheSameModeAndLeavesTheRandomNumbersAlone) {
 TEST(Clone, OfEveryModelThatHasANameComputesTheSame) {
     for (const std::string& name : part_names("model")) {
         std::unique_ptr<Module> net;
-        Tensor x = ops::uniform({2, 16, 16, 1});
+        Tensor x = ops::uniform({2, 32, 32, 1});
         try {
-            net = make_model(Part("model", name), {{16, 16, 1}, 5});
+            net = make_model(Part("model", name), {{32, 32, 1}, 5});
         } catch (const UsageError&) {  // it reads no images, but tokens
             net = make_model(Part("model", name), {{3}, 7});
             x = Tensor::from<std::int64_t>({6, 0, 3, 2, 2, 5}, {2, 3});

@@ -150,6 +150,8 @@ const std::vector<Exception>& exceptions() {
         {"hardsigmoid/", Exception::gate, "passes the gradient on where its input is NaN, as relu"},
         {"linear/relu", Exception::gate, "as relu"},
         {"conv2d/relu", Exception::gate, "as relu"},
+        {"batch_norm/relu", Exception::gate, "as relu"},
+        {"batch_norm/sum and relu", Exception::gate, "as relu"},
         {"clamp/", Exception::gate, "stops the gradient only where its input is known to be out of bounds"},
         {"maximum/", Exception::gate, "both operands get the gradient, as in PyTorch"},
         {"minimum/", Exception::gate, "both operands get the gradient, as in PyTorch"},

@@ -220,10 +220,20 @@ void conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, 
         kernels().copy(fresh, gw);
 }
 
-// A convolution that is a product of pixels [pixels, channels], dense.
+// A convolution that is a product of pixels [pixels, channels]: of all of them, dense, or of those that its strides
+// hit.
+bool is_product_of_some(const ConvSpec& s) {
+    return s.k_h == 1 && s.k_w == 1 && s.pad_h == 0 && s.pad_w == 0 && s.groups == 1;
+}
 bool is_product(const ConvSpec& s) {
-    return s.k_h == 1 && s.k_w == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_h == 0 && s.pad_w == 0 &&
-           s.groups == 1;
+    return is_product_of_some(s) && s.stride_h == 1 && s.stride_w == 1;
+}
+// Those pixels of x, [batch, out_h, out_w, in_c].
+View hit_pixels(const ConvSpec& s, const View& x) {
+    View v = x;
+    v.size[1] = s.out_h, v.size[2] = s.out_w;
+    v.stride[1] *= s.stride_h, v.stride[2] *= s.stride_w;
+    return v;
 }
 // [1, rows, columns] of dense memory, or that turned.
 View matrix(const View& v, std::int64_t columns, bool turned = false) {
@@ -291,6 +301,21 @@ void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View&
         return;
     }
     if (gx) conv_backward_data(spec, gy, w, gx);
+    if (usable && is_product_of_some(spec) && spec.in_c > 0) {  // the pixels are gathered, and then it is one
+        const View pixels = hit_pixels(spec, x);
+        const Scratch memory(std::size_t(pixels.numel()) * size_of(x.dtype));
+        View dense = matrix(pixels, spec.in_c), gathered = pixels;
+        dense.data = gathered.data = memory.data();
+        std::int64_t stride = spec.in_c;
+        for (int i = 2; i >= 0; --i) {
+            gathered.stride[i] = stride;
+            stride *= pixels.size[i];
+        }
+        copy(pixels, gathered);
+        Epilogue epilogue;
+        epilogue.row_sums = gb;
+        return matmul_with(epilogue, matrix(gy, spec.out_c, true), dense, matrix(gw, spec.in_c), accumulate);
+    }
     if (usable && (first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate) ||
                    conv_backward_weights_by_us(spec, x, gy, gw, gb, accumulate)))
         return;
