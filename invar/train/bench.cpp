@@ -70,6 +70,7 @@ Config config_for(const BenchOptions& options, const std::string& precision) {
     const std::optional<DataInfo> info = options.task ? std::nullopt : describe_data(config.data);
     if (!info || (info->input.rank() != 1 && info->input.rank() != 3)) return config;
     const std::int64_t samples = config.data.batch_size * config.trainer.accumulate_grad_batches;
+    if (info->input.rank() == 3 && config.task.name() == "text_detection") return config;  // a batch of it is more
     if (info->input.rank() == 1) {
         auto& tokens = config.data.choose("chains").as<ChainsOptions>();
         tokens = {.size = samples, .length = info->input[0], .vocabulary = info->outputs};
