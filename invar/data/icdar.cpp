@@ -1,6 +1,7 @@
 #include "invar/data/icdar.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 

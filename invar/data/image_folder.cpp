@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "invar/core/error.h"
 #include "invar/data/file_bytes.h"

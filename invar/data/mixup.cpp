@@ -1,5 +1,6 @@
 #include "invar/data/mixup.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include "invar/ops/conv.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "invar/core/error.h"

@@ -1,6 +1,7 @@
 #include "invar/detect/label_maps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "invar/detect/raster.h"

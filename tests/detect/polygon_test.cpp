@@ -1,6 +1,7 @@
 #include "invar/detect/polygon.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "shapes.h"

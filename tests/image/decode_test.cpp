@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "invar/image/encode.h"
 #include "invar/image/orientation.h"
 #include "invar/image/transform.h"

@@ -1,5 +1,6 @@
 #include "invar/scene/pango/backdrop.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
