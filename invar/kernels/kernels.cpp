@@ -5,6 +5,10 @@
 namespace invar {
 
 void Kernels::matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
+    if (e.addend) {
+        copy(e.addend, out);
+        return matmul(a, b, {}, out, true);
+    }
     const View& product = e.before ? e.before : out;
     matmul(a, b, e.bias, product, accumulate);
     if (e.activation != Activation::none) unary(unary_op(e.activation), product, out, {});

@@ -82,6 +82,7 @@ struct Epilogue {
     Activation activation = Activation::none;  // ... then this is applied
     View before = {};    // receives what the activation reads, as it is rounded here; gelu's derivative needs it
     View row_sums = {};  // f32 [m]: the sums over the inner dimension of a, for an a whose transpose is dense
+    View addend = {};    // of the result's shape, dtype and strides: added to the product, which has nothing else then
 };
 
 // A 2-d convolution: x [batch, in_h, in_w, in_c], w [out_c, k_h, k_w, in_c / groups], y [batch, out_h, out_w, out_c].

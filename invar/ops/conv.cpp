@@ -65,12 +65,13 @@ struct Conv2d {
         const Tensor y = spec.activation != Activation::none ? ctx.saved(2) : Tensor{};
         Tensor gx;
         if (ctx.needs(0)) gx = Tensor::empty_like(x);
+        const Tensor pending = spec.batch > 0 ? ctx.take_pending(0, x.shape(), x.dtype()) : Tensor{};
         Context::Slot gw = weight_slot(ctx, 1, w.shape(), w), gb = weight_slot(ctx, 2, {spec.out_c}, w);
         const bool accumulate = share_accumulation(gw, gb);
         if (spec.batch > 0) {
             Kernels& kernels = kernels_for(g.device());
             kernels.conv_backward(spec, x.view(), w.view(), g.view(), view_of(gx), gw.view(), gb.view(), accumulate,
-                                  view_of(y));
+                                  view_of(y), view_of(pending));
         } else {
             zero_unless_added(gw, accumulate), zero_unless_added(gb, accumulate);
         }

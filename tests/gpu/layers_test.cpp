@@ -79,6 +79,10 @@ TEST_P(GpuLayers, GiveTheWeightGradientsOfEveryGeometry) {
                             {{2, 11, 70, 16}, {24, 5, 5, 16}, {.padding = {2, 2}}},
                             {{2, 20, 20, 16}, {16, 7, 7, 16}, {.stride = {2, 1}, .padding = {3, 3}}},
                             {{300, 7, 7, 32}, {32, 3, 3, 32}, {.padding = {1, 1}}},
+                            {{21, 13, 13, 48}, {56, 3, 3, 48}, {.padding = {1, 1}}},
+                            {{260, 3, 3, 64}, {64, 3, 3, 64}, {.padding = {1, 1}}},
+                            {{1, 24, 170, 72}, {72, 3, 3, 72}, {.padding = {1, 1}}},
+                            {{3, 12, 15, 16}, {24, 2, 2, 16}, {.stride = {2, 2}}},
                             {{2, 5, 5, 12}, {20, 3, 3, 12}},
                             {{2, 26, 26, 32}, {64, 3, 3, 32}, {.activation = Activation::relu}}};
     for (const Layer& layer : layers) check_twice(layer);
@@ -92,11 +96,31 @@ TEST_P(GpuLayers, ConvolveImagesOfFewChannels) {
                                 {{2, 12, 150, 1}, {8, 5, 5, 1}, {.padding = {2, 2}}},
                                 {{2, 40, 40, 2}, {24, 2, 4, 2}, {.stride = {2, 1}, .dilation = {2, 1}}},
                                 {{700, 6, 6, 1}, {16, 3, 3, 1}},
-                                {{2, 30, 30, 3}, {16, 7, 7, 3}, {.stride = {2, 2}, .padding = {3, 3}}}};
+                                {{2, 30, 30, 3}, {16, 7, 7, 3}, {.stride = {2, 2}, .padding = {3, 3}}},
+                                {{2, 32, 35, 3}, {40, 8, 8, 3}, {.stride = {8, 8}}},
+                                {{20, 224, 224, 3}, {8, 7, 7, 3}, {.stride = {2, 2}, .padding = {3, 3}}}};
         for (Layer layer : layers) {
             layer.options.activation = activation;
             check_twice(layer);
         }
+    }
+}
+
+// What another reader of the input has sent back is added on the way: by the product itself, or behind it.
+TEST_P(GpuLayers, AddTheGradientThatIsPending) {
+    for (const std::int64_t side : {1, 3}) {
+        const Tensor start = leaf({2, 6, 7, 16}, GetParam(), 1), w = leaf({16, side, side, 16}, GetParam(), 2);
+        const Tensor exact_start = exactly(start), exact_w = exactly(w);
+        const auto forward = [&](const Tensor& x, const Tensor& weight) {
+            const Tensor both = ops::relu(x);  // read twice: the sum, whose backward comes first, leaves its gradient
+            return ops::add(ops::conv2d(both, weight, {}, {.padding = {side / 2, side / 2}}), both);
+        };
+        const Tensor y = forward(start, w), ye = forward(exact_start, exact_w);
+        const Tensor g = leaf(y.shape(), GetParam(), 4).detach();
+        backward(y, g);
+        backward(ye, exactly(g).detach());
+        EXPECT_LE(distance(start.grad(), exact_start.grad()), 2 * rounding() + sums(16 * side * side)) << side;
+        EXPECT_LE(distance(w.grad(), exact_w.grad()), rounding() + sums(2 * 6 * 7)) << side;
     }
 }
 

@@ -59,14 +59,16 @@ __device__ inline void sum_over_y(const C* mine, int across, double* shared) {
 // With kShifted it also has first(raw, values) and shift, where the mean of the first few rows goes, to subtract.
 // finish(outer, column, sums) takes the totals.
 template <class Term, class Finish>
-__global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan,
+__global__ __launch_bounds__(kThreads, 2) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan,
                                                         double* partial) {
     using C = typename Term::C;
     constexpr int kWidth = Term::kWidth, kKinds = Term::kKinds, kUnroll = 4, kShort = 8;
     __shared__ double shared[kThreads * kWidth];
     const int across = plan.across, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across,
               down = kThreads / across;
-    const Quotient by_column = divide(blockIdx.x, plan.column_blocks), by_chunk = divide(by_column.whole, plan.chunks);
+    // From the end on: what was written last is still in the cache.
+    const Quotient by_column = divide(gridDim.x - 1 - blockIdx.x, plan.column_blocks),
+                   by_chunk = divide(by_column.whole, plan.chunks);
     const std::int64_t o = by_chunk.whole, chunk = by_chunk.rest;
     const std::int64_t first_column = by_column.rest * across * kWidth, column = first_column + x * kWidth;
     const std::int64_t mine = first_column + threadIdx.x;  // the column whose total this thread handles
@@ -76,18 +78,30 @@ __global__ __launch_bounds__(kThreads) void sum_columns(const Term term, const F
     if (active) term.prepare(column, local);
 
     if constexpr (Term::kShifted) {
-        const int few = int(smaller<std::int64_t>(down, plan.rows));
-        C values[kWidth] = {};
-        if (active && y < few) {
-            typename Term::Raw raw;
-            term.read(y, column, raw);
-            term.first(raw, values);
-        }
-        sum_over_y<kWidth>(values, across, shared);
-        const double factor = few > 0 ? 1.0 / few : 0.0;
+        // The mean of the first few rows, which every thread finds for itself, to the same bits.
+        constexpr int kFew = 8;
+        const int few = int(smaller<std::int64_t>(kFew, plan.rows));
+        typename Term::Raw raw[kFew];
+        C mean[kWidth] = {};
+        if (active) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) local.center[i] = C(shared[x * kWidth + i] * factor);
-        if (owner && chunk == 0) term.shift[mine] = double(C(shared[threadIdx.x] * factor));
+            for (int i = 0; i < kFew; ++i)
+                if (i < few) term.read(i, column, raw[i]);
+#pragma unroll
+            for (int i = 0; i < kFew; ++i) {
+                C values[kWidth];
+                if (i < few) {
+                    term.first(raw[i], values);
+#pragma unroll
+                    for (int k = 0; k < kWidth; ++k) mean[k] += values[k];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) {
+            local.center[k] = few > 0 ? mean[k] / C(few) : C(0);
+            if (active && chunk == 0 && y == 0) term.shift[column + k] = double(local.center[k]);
+        }
     }
 
     double totals[kKinds][kWidth] = {};

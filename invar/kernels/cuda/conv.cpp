@@ -220,31 +220,6 @@ void conv_backward_weights(const ConvSpec& spec, const View& x, const View& gy, 
         kernels().copy(fresh, gw);
 }
 
-// A convolution that is a product of pixels [pixels, channels]: of all of them, dense, or of those that its strides
-// hit.
-bool is_product_of_some(const ConvSpec& s) {
-    return s.k_h == 1 && s.k_w == 1 && s.pad_h == 0 && s.pad_w == 0 && s.groups == 1;
-}
-bool is_product(const ConvSpec& s) {
-    return is_product_of_some(s) && s.stride_h == 1 && s.stride_w == 1;
-}
-// Those pixels of x, [batch, out_h, out_w, in_c].
-View hit_pixels(const ConvSpec& s, const View& x) {
-    View v = x;
-    v.size[1] = s.out_h, v.size[2] = s.out_w;
-    v.stride[1] *= s.stride_h, v.stride[2] *= s.stride_w;
-    return v;
-}
-// [1, rows, columns] of dense memory, or that turned.
-View matrix(const View& v, std::int64_t columns, bool turned = false) {
-    View m = v;
-    const std::int64_t rows = v.numel() / columns;
-    m.rank = 3;
-    m.size[0] = 1, m.size[1] = turned ? columns : rows, m.size[2] = turned ? rows : columns;
-    m.stride[0] = rows * columns, m.stride[1] = turned ? 1 : columns, m.stride[2] = turned ? columns : 1;
-    return m;
-}
-
 }  // namespace
 
 void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w, const View& bias, const View& y) {
@@ -252,12 +227,7 @@ void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& 
     if (y.numel() == 0) return;
     const bool usable = by_cudnn(x) && aligned({x, w, y});
     if (usable && first_conv_forward(spec, x, w, bias, y)) return;
-    if (is_product(spec) && spec.in_c > 0) {
-        Epilogue epilogue;
-        epilogue.bias = bias;
-        epilogue.activation = spec.activation;
-        return matmul_with(epilogue, matrix(x, spec.in_c), matrix(w, spec.in_c, true), matrix(y, spec.out_c), false);
-    }
+    if (aligned({x, w, y}) && product_forward(spec, x, w, bias, y)) return;
     // Bias and activation in the same pass where an engine can: tensor-core engines of 16 bits do.
     if (usable && bias && is_sixteen_bit(x.dtype) && bias.dtype == x.dtype && aligned({bias})) {
         if (GraphPlan* plan = plan_for(Direction::forward_bias, x.dtype, spec)) {
@@ -278,7 +248,7 @@ void CudaKernels::conv_forward(const ConvSpec& spec, const View& x, const View& 
 
 // gw and gb are f32 for 16-bit operands, else of their dtype.
 void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
-                                const View& gw, const View& gb, bool accumulate, const View& y) {
+                                const View& gw, const View& gb, bool accumulate, const View& y, const View& pending) {
     const Launch launch("conv_backward");
     const bool usable = gw && gw.numel() > 0 && gy.numel() > 0 && aligned({x, gy});
     if (usable && !gx && first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate)) return;
@@ -287,39 +257,18 @@ void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View&
         View passed = gy;
         passed.data = memory.data();
         unary_backward(UnaryOp::Relu, gy, y, passed, {});
-        return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
+        return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {}, pending);
     }
-    if (is_product(spec) && gy.numel() > 0 && spec.in_c > 0) {
-        if (gx) matmul(matrix(gy, spec.out_c), matrix(w, spec.in_c), {}, matrix(gx, spec.in_c), false);
-        Epilogue epilogue;
-        epilogue.row_sums = gb;
-        if (gw)
-            matmul_with(epilogue, matrix(gy, spec.out_c, true), matrix(x, spec.in_c), matrix(gw, spec.in_c),
-                        accumulate);
-        else if (gb)
-            sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
-        return;
-    }
-    if (gx) conv_backward_data(spec, gy, w, gx);
-    if (usable && is_product_of_some(spec) && spec.in_c > 0) {  // the pixels are gathered, and then it is one
-        const View pixels = hit_pixels(spec, x);
-        const Scratch memory(std::size_t(pixels.numel()) * size_of(x.dtype));
-        View dense = matrix(pixels, spec.in_c), gathered = pixels;
-        dense.data = gathered.data = memory.data();
-        std::int64_t stride = spec.in_c;
-        for (int i = 2; i >= 0; --i) {
-            gathered.stride[i] = stride;
-            stride *= pixels.size[i];
-        }
-        copy(pixels, gathered);
-        Epilogue epilogue;
-        epilogue.row_sums = gb;
-        return matmul_with(epilogue, matrix(gy, spec.out_c, true), dense, matrix(gw, spec.in_c), accumulate);
+    if (gx && !product_backward_data(spec, gy, w, gx, pending)) {
+        conv_backward_data(spec, gy, w, gx);
+        if (pending) add_into(pending, gx);
     }
     if (usable && (first_conv_backward_weights(spec, x, gy, y, gw, gb, accumulate) ||
-                   conv_backward_weights_by_us(spec, x, gy, gw, gb, accumulate)))
+                   product_backward_weights(spec, x, gy, gw, gb, accumulate)))
         return;
-    if (gw) conv_backward_weights(spec, x, gy, gw, accumulate);
+    const bool weights_done = usable && conv_backward_weights_on_a_line(spec, x, gy, gw, accumulate);
+    if (usable && !weights_done && conv_backward_weights_by_us(spec, x, gy, gw, gb, accumulate)) return;
+    if (gw && !weights_done) conv_backward_weights(spec, x, gy, gw, accumulate);
     if (gb) sum({1, spec.batch * spec.out_h * spec.out_w, spec.out_c}, gy, gb, 1.0, accumulate);
 }
 

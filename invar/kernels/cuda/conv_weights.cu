@@ -244,6 +244,12 @@ void launch(const Geometry& s, const View& x, const View& gy, float* parts, floa
 
 }  // namespace
 
+void add_weight_parts(const float* parts, int count, const View& gw, bool accumulate) {
+    const Total weights{parts, gw.numel(), gw.as<float>()};
+    add_parts<<<weights.blocks(), dim3(32, kSumRows), 0, stream()>>>(weights, Total{}, weights.blocks(), count,
+                                                                     accumulate);
+}
+
 bool conv_backward_weights_by_us(const ConvSpec& c, const View& x, const View& gy, const View& gw, const View& gb,
                                  bool accumulate) {
     const bool square_or_row = (c.k_h == 3 && c.k_w == 3) || c.k_w == 1 || c.k_w == 5 || c.k_w == 7;

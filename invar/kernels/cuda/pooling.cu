@@ -114,6 +114,7 @@ __global__ __launch_bounds__(kThreads) void max_of_four(const PoolSpec s, const 
     }
 }
 
+// Up to four of the windows that hold a pixel are fetched at once.
 template <class Source, class W>
 __global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const Source gy, const W* winners,
                                                          const Dense gx, const std::int64_t items) {
@@ -124,17 +125,28 @@ __global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const
         const Place in(item, s.in_h, s.in_w, s.channels / kWidth, kWidth);
         const Range rows = covering_rows(s, in.h), columns = covering_columns(s, in.w);
         C sum[kWidth] = {};
-        for (std::int64_t h = rows.begin; h < rows.end; ++h)
-            for (std::int64_t w = columns.begin; w < columns.end; ++w) {
-                const std::int64_t at = ((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel;
-                const W code = W(s.winner(kWinners, h, w, in.h, in.w));
-                typename Source::Raw raw;
-                C g[kWidth];
-                gy.read(at, raw);
-                const auto winner = *reinterpret_cast<const Winners<W, kWidth>*>(winners + at);
-                Source::unpack(raw, g);
+        for (std::int64_t top = rows.begin; top < rows.end; top += 2)
+            for (std::int64_t left = columns.begin; left < columns.end; left += 2) {
+                typename Source::Raw raw[4];
+                Winners<W, kWidth> winner[4];
 #pragma unroll
-                for (int k = 0; k < kWidth; ++k) sum[k] += winner.v[k] == code ? g[k] : C(0);
+                for (int i = 0; i < 4; ++i) {
+                    const std::int64_t h = top + i / 2, w = left + i % 2;
+                    if (h >= rows.end || w >= columns.end) continue;
+                    const std::int64_t at = ((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel;
+                    gy.read(at, raw[i]);
+                    winner[i] = *reinterpret_cast<const Winners<W, kWidth>*>(winners + at);
+                }
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const std::int64_t h = top + i / 2, w = left + i % 2;
+                    if (h >= rows.end || w >= columns.end) continue;
+                    const W code = W(s.winner(kWinners, h, w, in.h, in.w));
+                    C g[kWidth];
+                    Source::unpack(raw[i], g);
+#pragma unroll
+                    for (int k = 0; k < kWidth; ++k) sum[k] += winner[i].v[k] == code ? g[k] : C(0);
+                }
             }
         Source::store(sum, gx, item * kWidth);
     }
@@ -215,7 +227,7 @@ __global__ __launch_bounds__(kThreads) void average_of_four(const PoolSpec s, co
     }
 }
 
-// Up to four of the windows that hold a pixel are fetched at once. Where all averages divide by the same, the sum does.
+// As above. Where all averages divide by the same, the sum does.
 template <class Source>
 __global__ __launch_bounds__(kThreads) void average_backward(const PoolSpec s, const Source gy, const Dense gx,
                                                              const std::int64_t items) {

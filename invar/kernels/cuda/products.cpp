@@ -96,6 +96,7 @@ struct Plan {
 
 struct Call {
     const void *left, *right;
+    const void* addend;  // the result itself where it is added to
     void* result;
     const void* bias;  // read, or written where it is a gradient
     bool accumulate;
@@ -112,7 +113,7 @@ cublasStatus_t run(const Plan& plan, const Call& call, std::size_t candidate) {
     const void* const alpha = plan.wide ? static_cast<const void*>(&wide[0]) : &factors[0];
     const void* const beta = plan.wide ? static_cast<const void*>(&wide[1]) : &factors[1];
     return cublasLtMatmul(handle(), plan.product, alpha, call.left, plan.left, call.right, plan.right, beta,
-                          call.result, plan.result, call.result, plan.result, &plan.candidates[candidate].algo,
+                          call.addend, plan.result, call.result, plan.result, &plan.candidates[candidate].algo,
                           workspace(), kWorkspaceBytes, stream());
 }
 
@@ -173,8 +174,9 @@ Plan make_plan(const Shape3& s, const Call& call) {
 // Runs every candidate a few times on the operands at hand and keeps the fastest. They write where the result will be,
 // or, where that is added to, into memory that nobody reads.
 void choose_by_timing(Plan& plan, Call call, std::size_t result_bytes) {
-    const Scratch result(call.accumulate ? result_bytes : 0);
-    if (call.accumulate) call.result = result.data();
+    const bool in_place = call.addend == call.result && call.accumulate;
+    const Scratch result(in_place ? result_bytes : 0);
+    if (in_place) call.addend = call.result = result.data();
     float best = 0;
     for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
         if (run(plan, call, i) != CUBLAS_STATUS_SUCCESS) continue;
@@ -256,15 +258,16 @@ bool multiply_with(const Epilogue& e, const View& a, const View& b, const View& 
         kernels().unary(unary_op(e.activation), product, out, {});
         return true;
     }
-    if (accumulate && (e.bias || e.row_sums)) return false;
+    if ((accumulate || e.addend) && (e.bias || e.row_sums)) return false;
     if (e.row_sums && (e.bias || out.size[0] != 1)) return false;
     if (e.bias && (e.bias.dtype != out.dtype || !is_plain(e.bias))) return false;
     // For sizes that do not come in eights there is such a product, but a slow one.
     const bool eights = out.size[1] % 8 == 0 && out.size[2] % 8 == 0 && a.size[2] % 8 == 0;
     if (e.row_sums && (e.row_sums.dtype != out.dtype || !is_plain(e.row_sums) || !eights)) return false;
+    if (e.addend && operand(e.addend) != operand(out)) return false;
     const Shape3 shape = shape_of(a, b, out, epilogue_for(e));
     const void* const vector = e.row_sums ? e.row_sums.data : e.bias.data;
-    const Call call{b.data, a.data, out.data, vector, accumulate};
+    const Call call{b.data, a.data, e.addend ? e.addend.data : out.data, out.data, vector, accumulate || e.addend};
     Plan& plan = plan_for(shape, call);
     if (plan.candidates.empty()) return false;
     multiply(plan, shape, call);
@@ -291,7 +294,7 @@ void CudaKernels::matmul(const View& a, const View& b, const View& bias, const V
         return matmul(a, b, View{}, out, true);
     }
     const Shape3 shape = shape_of(a, b, out, CUBLASLT_EPILOGUE_DEFAULT);
-    const Call call{b.data, a.data, out.data, nullptr, accumulate};
+    const Call call{b.data, a.data, out.data, out.data, nullptr, accumulate};
     Plan& plan = plan_for(shape, call);
     check(!plan.candidates.empty(), "matmul: cuBLASLt has no way to multiply {} matrices {}x{} by {}x{} in {} to {}",
           shape.batch, shape.m, shape.k, shape.k, shape.n, name_of(shape.in), name_of(shape.out));

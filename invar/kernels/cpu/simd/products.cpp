@@ -195,13 +195,17 @@ void CpuKernels::conv_forward(const ConvSpec& spec, const View& x, const View& w
 }
 
 void CpuKernels::conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
-                               const View& gw, const View& gb, bool accumulate, const View& y) {
+                               const View& gw, const View& gb, bool accumulate, const View& y, const View& pending) {
+    if (pending) {
+        conv_backward(spec, x, w, gy, gx, gw, gb, accumulate, y, {});
+        return add_into(pending, gx);
+    }
     if (spec.activation == Activation::relu) {
         const Storage memory(std::size_t(gy.numel()) * size_of(gy.dtype), Device::cpu(), Purpose::workspace);
         View passed = gy;
         passed.data = memory.data();
         unary_backward(UnaryOp::Relu, gy, y, passed, {});
-        return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {});
+        return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {}, {});
     }
     if (gy.dtype == Dtype::f64) return reference::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate);
     // oneDNN sums a bias's gradient in one FP32 accumulator over all images: good enough for 16-bit gradients only.
