@@ -45,6 +45,7 @@ std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Spli
     LoaderOptions options;
     options.batch_size = config.data.batch_size;
     options.num_workers = int(config.data.num_workers);
+    options.prefetch = std::max(options.prefetch, 2 * options.num_workers);  // one in hand and one ahead for each
     options.seed = std::uint64_t(config.seed);
     options.device = device;
     options.shuffle = split == Split::train && config.data.shuffle;

@@ -44,6 +44,7 @@ std::vector<Sized> sized_cases() {
     conv("conv2d, many images", {64, 26, 26, 8}, {16, 3, 3, 8}, 0);
     conv("conv2d, padded and strided", {4, 28, 28, 32}, {32, 3, 3, 32}, -1, {{2, 2}, {1, 1}});
     conv("conv2d, depthwise", {8, 28, 28, 32}, {32, 3, 3, 1}, 0, {{1, 1}, {1, 1}, {1, 1}, 32});
+    conv("conv2d, 1x1 with a stride over few channels", {2, 64, 64, 8}, {16, 1, 1, 8}, -1, {{2, 2}});
     conv("conv2d, 1x1", {8, 14, 14, 128}, {64, 1, 1, 128}, 0);
     all.push_back({{"conv_transpose2d",
                     [](const Tensors& in) {

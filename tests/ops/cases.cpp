@@ -205,6 +205,14 @@ void add_products(std::vector<OpCase>& all) {
         };
         all.push_back(made);
     };
+    all.push_back({"conv2d/pending",  // the sum's gradient waits at the shared input when the convolution's comes
+                   [](const Tensors& in) {
+                       const Tensor x = tanh(in[0]);
+                       return add(conv2d(x, in[1]), x);
+                   },
+                   {{{2, 3, 4, 8}}, {{8, 1, 1, 8}}},
+                   3,
+                   3});
     conv("conv2d/plain", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {});
     conv("conv2d/relu", {2, 4, 5, 3}, {4, 3, 3, 3}, true, {.activation = Activation::relu});
     conv("conv2d/relu_wide", {1, 4, 4, 8}, {8, 3, 3, 8}, true, {.activation = Activation::relu});
@@ -235,6 +243,9 @@ void add_windows(std::vector<OpCase>& all) {
     };
     one("max_pool2d/halves", {2, 4, 6, 3}, [](const Tensor& x) { return max_pool2d(x, {}); });
     one("max_pool2d/overlap", {1, 5, 5, 2}, [](const Tensor& x) { return max_pool2d(x, {{3, 3}, {2, 2}, {1, 1}}); });
+    one("max_pool2d/overlap_packs", {2, 6, 7, 8}, [](const Tensor& x) {
+        return max_pool2d(x, {{3, 3}, {2, 2}, {1, 1}});
+    });
     one("max_pool2d/relu", {2, 4, 6, 8}, [](const Tensor& x) {
         return max_pool2d(x, {.kernel = {2, 2}, .activation = Activation::relu});
     });

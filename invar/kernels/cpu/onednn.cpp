@@ -204,6 +204,20 @@ void zero_weights_in_padding(const ConvSpec& s, float* gw) {
         }
 }
 
+// The pixels that windows of 1x1 hit, dense; zeros where they hit padding.
+void gather_pixels(const ConvSpec& s, std::size_t width, const std::byte* x, std::byte* pixels) {
+    const std::size_t pixel = std::size_t(s.in_c) * width;
+    for (std::int64_t n = 0; n < s.batch; ++n)
+        for (std::int64_t h = 0; h < s.out_h; ++h)
+            for (std::int64_t w = 0; w < s.out_w; ++w, pixels += pixel) {
+                const std::int64_t down = h * s.stride_h - s.pad_h, right = w * s.stride_w - s.pad_w;
+                if (down < 0 || right < 0 || down >= s.in_h || right >= s.in_w)
+                    std::memset(pixels, 0, pixel);
+                else
+                    std::memcpy(pixels, x + std::size_t((n * s.in_h + down) * s.in_w + right) * pixel, pixel);
+            }
+}
+
 // The one place where what oneDNN throws becomes our error; what it would not do is named.
 [[noreturn]] void refused(const dnnl::error& e, const std::string& what) {
     fail("oneDNN refused {}: {} (status {})", what, e.what(), int(e.status));
@@ -298,6 +312,17 @@ void conv_backward_data(const ConvSpec& spec, Dtype dtype, const void* gy, const
 }
 
 void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, const void* gy, float* gw, float* gb) try {
+    // For windows of 1x1 with a stride, over channels that do not come in sixteens, oneDNN 2.6 writes beyond the
+    // scratch memory that it asks for (AVX-512; up to three times as much). Without a stride it does not.
+    if (spec.k_h == 1 && spec.k_w == 1 && (spec.stride_h > 1 || spec.stride_w > 1) && spec.in_c % 16 != 0) {
+        ConvSpec dense = spec;
+        dense.in_h = spec.out_h, dense.in_w = spec.out_w;
+        dense.stride_h = dense.stride_w = 1, dense.pad_h = dense.pad_w = 0;
+        const std::int64_t count = spec.batch * spec.out_h * spec.out_w * spec.in_c;
+        const Storage pixels(std::size_t(count) * size_of(dtype), Device::cpu(), Purpose::workspace);
+        gather_pixels(spec, size_of(dtype), static_cast<const std::byte*>(x), static_cast<std::byte*>(pixels.data()));
+        return conv_backward_weights(dense, dtype, pixels.data(), gy, gw, gb);
+    }
     const ConvLayout l(spec, dtype, Dtype::f32);
     const ConvPrimitive& c = conv(spec, dtype, gb ? Pass::backward_weights_bias : Pass::backward_weights);
     Workspace weights(c.weights), scratch(c.scratch);

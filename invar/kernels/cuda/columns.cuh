@@ -18,7 +18,7 @@ struct ColumnPlan {
         while (across < kWarp && across < packs) across *= 2;
         column_blocks = divide_up(packs, across);
         // Enough blocks to fill a large GPU, but eight rows at least for each thread.
-        const std::int64_t most = 1056 / (outer * column_blocks), useful = rows / (8 * (kThreads / across));
+        const std::int64_t most = 528 / (outer * column_blocks), useful = rows / (8 * (kThreads / across));
         chunks = smaller(most, useful);
         if (chunks < 1) chunks = 1;
         rows_each = divide_up(rows, chunks);
@@ -38,19 +38,21 @@ struct ColumnPlan {
     }
 };
 
-// The sum over y of what the threads at (y, x) hold, for every x; afterwards thread j < across * kWidth may read
-// shared[j], the sum of column j of the block.
+// The sum over y of what the threads at (y, x) hold, for every x, to thread j < across * kWidth: that of column j of
+// the block.
 template <int kWidth, class C>
-__device__ inline void sum_over_y(const C* mine, int across, double* shared) {
+__device__ inline double sum_over_y(const C* mine, int across, double* shared) {
     const int width = across * kWidth, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) shared[y * width + x * kWidth + i] = double(mine[i]);
+    for (int i = 0; i < kWidth; ++i) shared[y * width + i * across + x] = double(mine[i]);  // banks side by side
     __syncthreads();
     for (int half = kThreads / across / 2; half > 0; half /= 2) {
         for (int i = int(threadIdx.x); i < half * width; i += kThreads) shared[i] += shared[i + half * width];
         __syncthreads();
     }
+    const int j = int(threadIdx.x);
+    return j < width ? shared[j % kWidth * across + j / kWidth] : 0.0;
 }
 
 // A Term reads one pack a row and adds it to its kinds of sums:
@@ -60,7 +62,7 @@ __device__ inline void sum_over_y(const C* mine, int across, double* shared) {
 // finish(outer, column, sums) takes the totals.
 template <class Term, class Finish>
 __global__ __launch_bounds__(kThreads, 2) void sum_columns(const Term term, const Finish finish, const ColumnPlan plan,
-                                                        double* partial) {
+                                                           double* partial) {
     using C = typename Term::C;
     constexpr int kWidth = Term::kWidth, kKinds = Term::kKinds, kUnroll = 4, kShort = 8;
     __shared__ double shared[kThreads * kWidth];
@@ -127,10 +129,7 @@ __global__ __launch_bounds__(kThreads, 2) void sum_columns(const Term term, cons
     }
     double result[kKinds];
 #pragma unroll
-    for (int k = 0; k < kKinds; ++k) {
-        sum_over_y<kWidth>(totals[k], across, shared);
-        result[k] = shared[threadIdx.x];
-    }
+    for (int k = 0; k < kKinds; ++k) result[k] = sum_over_y<kWidth>(totals[k], across, shared);
     if (!owner) return;
     if (plan.chunks == 1) return finish(o, mine, result);
 #pragma unroll
@@ -145,27 +144,29 @@ inline constexpr int kAddedColumns = 8, kAddingThreads = 512 / kAddedColumns;
 template <int kKinds, class Finish>
 __global__ __launch_bounds__(kAddedColumns* kAddingThreads) void add_chunks(const Finish finish, const ColumnPlan plan,
                                                                             const double* partial) {
-    __shared__ double shared[kAddingThreads][kAddedColumns];
+    __shared__ double shared[kKinds][kAddingThreads][kAddedColumns];
     const Quotient by_column = divide(blockIdx.x, divide_up(plan.columns, kAddedColumns));
     const int x = int(threadIdx.x) % kAddedColumns, y = int(threadIdx.x) / kAddedColumns;
     const std::int64_t o = by_column.whole, column = by_column.rest * kAddedColumns + x;
-    double result[kKinds];
+    double totals[kKinds] = {};
+    if (column < plan.columns) {
+#pragma unroll 4
+        for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kAddingThreads)
 #pragma unroll
-    for (int k = 0; k < kKinds; ++k) {
-        double total = 0;
-        if (column < plan.columns) {
-#pragma unroll 8
-            for (std::int64_t chunk = y; chunk < plan.chunks; chunk += kAddingThreads)
-                total += partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + column];
-        }
-        __syncthreads();
-        shared[y][x] = total;
-        for (int half = kAddingThreads / 2; half > 0; half /= 2) {
-            __syncthreads();
-            if (y < half) shared[y][x] += shared[y + half][x];
-        }
-        result[k] = shared[0][x];  // of use to the first row of threads, which wrote it
+            for (int k = 0; k < kKinds; ++k)
+                totals[k] += partial[((o * plan.chunks + chunk) * kKinds + k) * plan.columns + column];
     }
+#pragma unroll
+    for (int k = 0; k < kKinds; ++k) shared[k][y][x] = totals[k];
+    for (int half = kAddingThreads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (y < half)
+#pragma unroll
+            for (int k = 0; k < kKinds; ++k) shared[k][y][x] += shared[k][y + half][x];
+    }
+    double result[kKinds];  // of use to the first row of threads, which wrote it
+#pragma unroll
+    for (int k = 0; k < kKinds; ++k) result[k] = shared[k][0][x];
     if (y == 0 && column < plan.columns) finish(o, column, result);
 }
 

@@ -19,7 +19,7 @@ bool first_conv_backward_weights(const ConvSpec& spec, const View& x, const View
 bool conv_backward_weights_by_us(const ConvSpec& spec, const View& x, const View& gy, const View& gw, const View& gb,
                                  bool accumulate);
 
-// The same without gb for 3x3 that keep the size of the image, at more than twice the speed, where warpgroups multiply.
+// The same without gb for 3x3 that keep the size of the image or halve it, where warpgroups multiply.
 bool conv_backward_weights_on_a_line(const ConvSpec& spec, const View& x, const View& gy, const View& gw,
                                      bool accumulate);
 // gw (+)= parts[0] + parts[1] + ..., in order.

@@ -2,6 +2,7 @@
 // bytes. Channels that come in packs are moved as packs, others one by one.
 #include "invar/kernels/cuda/conv.h"
 #include "invar/kernels/cuda/device.h"
+#include "invar/kernels/cuda/division.cuh"
 #include "invar/kernels/cuda/vector.cuh"
 
 namespace invar::cuda {
@@ -13,12 +14,13 @@ struct Geometry {
     int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     int values, packs;  // of a patch
     int rows_each;      // patches of a block
+    Division by_image, by_row;
 };
 
 // A thread stays with one pack of the patches, and knows where its units lie behind a window's first pixel.
 template <class Unit, int kUnits>
-__global__ __launch_bounds__(kThreads) void gather(const Geometry s, const Unit* x, const std::int64_t first,
-                                                   const int rows, Unit* patches) {
+__global__ __launch_bounds__(kThreads) void gather(const Geometry s, const Unit* x, const int first, const int rows,
+                                                   Unit* patches) {
     struct alignas(sizeof(Unit) * kUnits) Pack {
         Unit v[kUnits];
     };
@@ -39,9 +41,9 @@ __global__ __launch_bounds__(kThreads) void gather(const Geometry s, const Unit*
             Pack made[kAtOnce];
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) {
-                const std::int64_t place = first + min(row + i * together, end - 1);
-                const int image = int(place / (s.out_h * s.out_w)), in_image = int(place % (s.out_h * s.out_w));
-                const int h = in_image / s.out_w, w = in_image - h * s.out_w;
+                const int place = first + min(row + i * together, end - 1);
+                const int image = s.by_image.of(place), in_image = place - image * s.out_h * s.out_w;
+                const int h = s.by_row.of(in_image), w = in_image - h * s.out_w;
                 const int top = h * s.stride_h - s.pad_h, left = w * s.stride_w - s.pad_w;
                 const Unit* const from = x + ((std::int64_t(image) * s.in_h + top) * s.in_w + left) * s.in_c;
 #pragma unroll
@@ -66,7 +68,7 @@ void launch(Geometry s, const View& x, std::int64_t first, std::int64_t rows, vo
     s.rows_each = 8 * together;
     const auto blocks = unsigned((rows + s.rows_each - 1) / s.rows_each);
     gather<Unit, kUnits>
-        <<<blocks, kThreads, 0, stream()>>>(s, x.as<const Unit>(), first, int(rows), static_cast<Unit*>(patches));
+        <<<blocks, kThreads, 0, stream()>>>(s, x.as<const Unit>(), int(first), int(rows), static_cast<Unit*>(patches));
 }
 
 }  // namespace
@@ -89,7 +91,9 @@ void gather_patches(const ConvSpec& c, const View& x, std::int64_t first, std::i
                      int(c.dilation_w),
                      int(c.k_h * c.k_w) * channels,
                      0,
-                     0};
+                     0,
+                     Division(c.out_h * c.out_w),
+                     Division(c.out_w)};
     if (whole)
         launch<uint4, 1>(s, x, first, rows, patches);
     else if (width == 2)

@@ -24,9 +24,13 @@ std::int64_t values_of(const ConvSpec& s) {
     return s.k_h * s.k_w * s.in_c;
 }
 
+std::int64_t results_of(const ConvSpec& s) {
+    return s.batch * s.out_h * s.out_w;
+}
+
 bool gatherable(const ConvSpec& s, Dtype dtype) {
     const std::int64_t most = std::int64_t(1) << 30;
-    const bool small = s.in_h * s.in_w < most / s.in_c && s.out_h * s.out_w < most && values_of(s) <= 1 << 14;
+    const bool small = s.in_h * s.in_w < most / s.in_c && results_of(s) < 2 * most && values_of(s) <= 1 << 14;
     return s.groups == 1 && small && (is_sixteen_bit(dtype) || dtype == Dtype::f32);
 }
 // Windows of few channels, but of so many values that they are no work for conv_first.
@@ -62,9 +66,6 @@ View narrowed(View m, std::int64_t columns) {
     return m;
 }
 
-std::int64_t results_of(const ConvSpec& s) {
-    return s.batch * s.out_h * s.out_w;
-}
 // Values of a patch in memory: whole packs of 16 bytes.
 std::int64_t pitch_of(const ConvSpec& s, Dtype dtype) {
     const std::int64_t pack = std::int64_t(16 / size_of(dtype));

@@ -1,62 +1,57 @@
-// Weight gradients of 3x3 convolutions that keep the size of the image, in 16 bits, summed and kept in FP32: on the
-// warpgroup products of Hopper (sm_90a).
+// Weight gradients of 3x3 convolutions that keep the size of the image or halve it, in 16 bits, summed and kept in
+// FP32: on the warpgroup products of Hopper (sm_90a).
 //
 // The images are one long line of pixels, with a column of zeros behind each row and a row of zeros behind each image.
 // A window that reaches over an edge finds zeros there, so its nine taps are nine distances on the line, and
 //   gw[o, tap, i] = sum over q of gy[q, o] x[q + distance(tap), i]
 // is nine products of the same operands. A block takes 64 output and 64 input channels and a stretch of the line; each
-// of its two warpgroups half of the input channels. The inputs under the nine taps lie in a ring in shared memory,
-// eight channels after the other, so that a tap is a place to begin reading. Blocks that share a result leave their
-// sums side by side.
+// of its three warpgroups a row of the window. The inputs under the nine taps lie in a ring in shared memory,
+// eight channels after the other, so that a tap is a place to begin reading. With a stride of 2 there are four such
+// lines, of the pixels in even and odd rows and columns, and each tap reads one of them. Blocks that share a result
+// leave their sums side by side.
 #include "invar/kernels/cuda/conv.h"
 #include "invar/kernels/cuda/device.h"
+#include "invar/kernels/cuda/division.cuh"
 #include "invar/kernels/cuda/tensor_core.cuh"
 
 namespace invar::cuda {
 
 namespace {
 
-constexpr int kOut = 64, kIn = 64;      // channels of a block
-constexpr int kInEach = 32;             // of a warpgroup
-constexpr int kRows = 64, kStages = 3;  // pixels of a chunk
-constexpr int kPitchOut = kOut + 8;     // so that eight rows lie in different banks
-constexpr int kSteps = kRows / 16;
-constexpr int kThreads = 256;
+constexpr int kOut = 64, kIn = 64;         // channels of a block
+[[maybe_unused]] constexpr int kTaps = 3;  // of a warpgroup
+constexpr int kRows = 64, kStages = 3;     // pixels of a chunk
+constexpr int kPitchOut = kOut + 8;        // so that eight rows lie in different banks
+[[maybe_unused]] constexpr int kSteps = kRows / 16;
+constexpr int kThreads = 384;
 constexpr int kSlots = 132;  // blocks that run at the same time
 
-// A division of numbers below 2^31 by one that does not change and is at least 2.
-struct Division {
-    std::uint32_t factor = 0;
-    int shift = 0;
-    explicit Division(std::uint32_t divisor) {
-        int bits = 1;
-        while ((std::uint64_t(1) << bits) < divisor) ++bits;
-        factor = std::uint32_t((std::uint64_t(1) << (31 + bits)) / divisor + 1);
-        shift = bits - 1;
-    }
-    __device__ int of(int n) const { return int(__umulhi(std::uint32_t(n), factor) >> shift); }
-};
-
 struct Line {
-    int height, width, in_c, out_c;
+    int height, width, out_c;  // of the results
+    int in_h, in_w, in_c;
     int length;  // of the line
     int chunks, chunks_a_split, splits;
     int in_tiles, out_tiles;
-    int ahead;  // chunks of x from the one that a chunk of gy begins to read to the last that it reads
-    Division by_row{2}, by_image{2};
+    int rings;          // lines of inputs
+    int before, after;  // chunks of inputs that a chunk of results reads beside its own
+    Division by_row, by_image;
 
-    INVAR_HD int slots() const { return ahead + kStages; }
+    INVAR_HD int slots() const { return before + after + kStages; }
     INVAR_HD int ring() const { return slots() * kRows; }
-    INVAR_HD int ring_pitch() const { return ring() + 17; }  // the first 16 rows again, and one against bank conflicts
+    INVAR_HD int pitch() const { return ring() + 17; }  // the first 16 rows again, and one against bank conflicts
     std::size_t shared_bytes() const {
-        return 2 * (std::size_t(kStages) * kRows * kPitchOut + std::size_t(ring_pitch()) * kIn);
+        return 2 * (std::size_t(kStages) * kRows * kPitchOut + std::size_t(rings) * std::size_t(pitch()) * kIn);
     }
-    // Which pixel lies at q; -1 for zeros.
-    __device__ int pixel(int q) const {
-        if (q < 0 || q >= length) return -1;
-        const int row = by_row.of(q), column = q - row * (width + 1);
-        const int image = by_image.of(row), in_image = row - image * (height + 1);
-        return in_image < height && column < width ? (row - image) * width + column : -1;
+
+    // What lies at q: a result, or zeros.
+    struct Place {
+        int image, h, w;
+        bool there;
+    };
+    [[maybe_unused]] __device__ Place at(int q) const {
+        const int row = by_row.of(max(q, 0)), w = q - row * (width + 1);
+        const int image = by_image.of(row), h = row - image * (height + 1);
+        return {image, h, w, q >= 0 && q < length && h < height && w < width};
     }
 };
 
@@ -68,17 +63,20 @@ __device__ inline std::uint64_t matrix_at(std::uint32_t address, int pitch) {
     return std::uint64_t((address & 0x3FFFF) >> 4) | kEightRows << 16 | std::uint64_t(pitch) << 32;
 }
 
-#define INVAR_MULTIPLY(types)                                                                                      \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." types                                               \
-                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, 1, 1, 1, 1;"   \
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), \
-                   "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),        \
-                   "+f"(c[15])                                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define INVAR_MULTIPLY(types)                                                                                         \
+    asm volatile(                                                                                                     \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." types                                                           \
+        " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                                    \
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"       \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), \
+          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),      \
+          "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),     \
+          "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])                   \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-// c += a b for a [64, 16] in the registers of four warps and b [16, 32] in shared memory.
+// c += a b for a [64, 16] in the registers of four warps and b [16, 64] in shared memory.
 template <class T>
-__device__ inline void group_multiply_add(float (&c)[16], const std::uint32_t (&a)[4], std::uint64_t b) {
+__device__ inline void group_multiply_add(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
     if constexpr (std::is_same_v<T, f16>)
         INVAR_MULTIPLY("f16.f16");
     else
@@ -86,56 +84,70 @@ __device__ inline void group_multiply_add(float (&c)[16], const std::uint32_t (&
 }
 #undef INVAR_MULTIPLY
 
-template <class T>
+template <class T, int kStride>
 __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts, std::uint16_t* memory) {
     std::uint16_t* const gradients = memory;
     std::uint16_t* const inputs = memory + kStages * kRows * kPitchOut;
     const int lane = int(threadIdx.x) % 32, group = int(threadIdx.x) / 128, warp = int(threadIdx.x) / 32 % 4;
     const int first_in = int(blockIdx.x) % s.in_tiles * kIn, first_out = int(blockIdx.x) / s.in_tiles * kOut;
     const int begin = int(blockIdx.y) * s.chunks_a_split, count = min(s.chunks, begin + s.chunks_a_split) - begin;
-    const int ring = s.ring(), pitch = s.ring_pitch(), before = s.ahead / 2 * kRows;
+    const int ring = s.ring(), pitch = s.pitch();
 
     const auto load_gradients = [&](int chunk) {
         std::uint16_t* const stage = gradients + chunk % kStages * (kRows * kPitchOut);
         for (int i = int(threadIdx.x); i < kRows * (kOut / 8); i += kThreads) {
-            const int row = i / (kOut / 8), c = i % (kOut / 8) * 8, at = s.pixel((begin + chunk) * kRows + row);
-            const bool there = at >= 0 && first_out + c < s.out_c;
-            fetch(stage + row * kPitchOut + c, gy + (there ? std::int64_t(at) * s.out_c + first_out + c : 0), there);
+            const int row = i / (kOut / 8), c = i % (kOut / 8) * 8;
+            const Line::Place place = s.at((begin + chunk) * kRows + row);
+            const bool there = place.there && first_out + c < s.out_c;
+            const std::int64_t pixel = (std::int64_t(place.image) * s.height + place.h) * s.width + place.w;
+            fetch(stage + row * kPitchOut + c, gy + (there ? pixel * s.out_c + first_out + c : 0), there);
         }
     };
     const auto load_inputs = [&](int chunk, int slot) {
         for (int i = int(threadIdx.x); i < kRows * (kIn / 8); i += kThreads) {
-            const int row = i / (kIn / 8), c = i % (kIn / 8), at = s.pixel((begin + chunk) * kRows - before + row);
-            const bool there = at >= 0 && first_in + c * 8 < s.in_c;
-            const T* const from = x + (there ? std::int64_t(at) * s.in_c + first_in + c * 8 : 0);
-            std::uint16_t* const to = inputs + (c * pitch + slot * kRows + row) * 8;
-            fetch(to, from, there);
-            if (slot == 0 && row < 16) fetch(to + ring * 8, from, there);
+            const int row = i / (kIn / 8), c = i % (kIn / 8);
+            const Line::Place place = s.at((begin + chunk - s.before) * kRows + row);
+            const int h = place.h * kStride, w = place.w * kStride;
+#pragma unroll
+            for (int line = 0; line < kStride * kStride; ++line) {
+                const int down = h + line / 2, right = w + line % 2;
+                const bool there = place.there && down < s.in_h && right < s.in_w && first_in + c * 8 < s.in_c;
+                const std::int64_t pixel = (std::int64_t(place.image) * s.in_h + down) * s.in_w + right;
+                const T* const from = x + (there ? pixel * s.in_c + first_in + c * 8 : 0);
+                std::uint16_t* const to = inputs + ((line * (kIn / 8) + c) * pitch + slot * kRows + row) * 8;
+                fetch(to, from, there);
+                if (slot == 0 && row < 16) fetch(to + ring * 8, from, there);
+            }
         }
     };
 
-    __shared__ int distance[9];
-    if (const int tap = int(threadIdx.x); tap < 9) distance[tap] = (tap / 3 - 1) * (s.width + 1) + tap % 3 - 1;
     int next = 0;  // chunk of x to be loaded
     const auto load_next_inputs = [&] { load_inputs(next, next % s.slots()), ++next; };
-    while (next < s.ahead) load_next_inputs();
+    while (next < s.before + s.after) load_next_inputs();
 #pragma unroll
     for (int chunk = 0; chunk < kStages - 1; ++chunk) {
         if (chunk < count) load_gradients(chunk), load_next_inputs();
         close_fetches();
     }
 
-    const auto base = std::uint32_t(__cvta_generic_to_shared(inputs + group * (kInEach / 8) * pitch * 8));
+    const auto base = std::uint32_t(__cvta_generic_to_shared(inputs));
+    // Where a tap begins to read beside the chunk's own pixels, and in which line. With a stride of 2 the middle row
+    // and column of the window have even numbers and the others odd ones, of which the first lies before.
+    int tap_at[kTaps], tap_line[kTaps];
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+        const int up = kStride == 1 ? group - 1 : -int(group == 0), left = kStride == 1 ? tap - 1 : -int(tap == 0);
+        tap_at[tap] = up * (s.width + 1) + left;
+        tap_line[tap] = kStride == 1 ? 0 : (group == 1 ? 0 : 2) + (tap == 1 ? 0 : 1);
+    }
     const int out_at = (lane % 8 + lane / 16 * 8) * kPitchOut + lane / 8 % 2 * 8 + warp * 16;
 
-    float sum[9][16] = {};
-    int start = before;  // where the chunk's own pixels begin in the ring
+    float sum[kTaps][32] = {};
+    int start = s.before * kRows;  // where the chunk's own pixels begin in the ring
     for (int chunk = 0; chunk < count; ++chunk) {
         wait_for_fetches<kStages - 2>();
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the products read what fetches wrote
         __syncthreads();  // this chunk is here, and everybody is done with the one that the next load overwrites
-        if (chunk + kStages - 1 < count) load_gradients(chunk + kStages - 1), load_next_inputs();
-        close_fetches();
         const std::uint16_t* const stage = gradients + chunk % kStages * (kRows * kPitchOut);
         std::uint32_t a[kSteps][4];
 #pragma unroll
@@ -144,26 +156,30 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
 #pragma unroll
         for (int k = 0; k < kSteps; ++k)
 #pragma unroll
-            for (int tap = 0; tap < 9; ++tap) {
-                int row = start + k * 16 + distance[tap];
+            for (int tap = 0; tap < kTaps; ++tap) {
+                int row = start + k * 16 + tap_at[tap];
                 row = row < 0 ? row + ring : row >= ring ? row - ring : row;
-                group_multiply_add<T>(sum[tap], a[k], matrix_at(base + std::uint32_t(row) * 16, pitch));
+                group_multiply_add<T>(
+                    sum[tap], a[k],
+                    matrix_at(base + std::uint32_t(tap_line[tap] * (kIn / 8) * pitch + row) * 16, pitch));
             }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        if (chunk + kStages - 1 < count) load_gradients(chunk + kStages - 1), load_next_inputs();
+        close_fetches();
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         start = start + kRows == ring ? 0 : start + kRows;
     }
 
-    const int column = first_in + group * kInEach + lane % 4 * 2;
+    const int column = first_in + lane % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int o = first_out + warp * 16 + half * 8 + lane / 4;
         if (o >= s.out_c) continue;
-        float* const line = parts + (std::int64_t(blockIdx.y) * s.out_c + o) * 9 * s.in_c;
+        float* const line = parts + ((std::int64_t(blockIdx.y) * s.out_c + o) * 9 + group * kTaps) * s.in_c;
 #pragma unroll
-        for (int tap = 0; tap < 9; ++tap)
+        for (int tap = 0; tap < kTaps; ++tap)
 #pragma unroll
-            for (int j = 0; j < kInEach / 8; ++j)
+            for (int j = 0; j < kIn / 8; ++j)
                 if (column + j * 8 < s.in_c)
                     *reinterpret_cast<float2*>(line + tap * s.in_c + column + j * 8) =
                         make_float2(sum[tap][j * 4 + half * 2], sum[tap][j * 4 + half * 2 + 1]);
@@ -172,28 +188,28 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
 
 #endif
 
-// Compiled for other architectures it does nothing, and is known by having no shared memory of its own.
-template <class T>
+// Compiled for other architectures it does nothing, and is known by needing few registers.
+template <class T, int kStride>
 __global__ __launch_bounds__(kThreads, 1) void line_kernel(const Line s, const T* x, const T* gy, float* parts) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) std::uint16_t memory[];
-    sum_stretch<T>(s, x, gy, parts, memory);
+    sum_stretch<T, kStride>(s, x, gy, parts, memory);
 #endif
 }
 
 bool runs_here() {
     static const bool answer = [] {
         cudaFuncAttributes attributes{};
-        const cudaError_t status = cudaFuncGetAttributes(&attributes, line_kernel<f16>);
+        const cudaError_t status = cudaFuncGetAttributes(&attributes, line_kernel<f16, 1>);
         (void)cudaGetLastError();
-        return status == cudaSuccess && attributes.sharedSizeBytes > 0;
+        return status == cudaSuccess && attributes.numRegs > 64;
     }();
     return answer;
 }
 
 template <class T>
 void launch(const Line& s, const View& x, const View& gy, float* parts) {
-    const auto kernel = line_kernel<T>;
+    const auto kernel = s.rings == 1 ? line_kernel<T, 1> : line_kernel<T, 2>;
     INVAR_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(s.shared_bytes())));
     const dim3 grid(unsigned(s.in_tiles * s.out_tiles), unsigned(s.splits));
     kernel<<<grid, kThreads, s.shared_bytes(), stream()>>>(s, x.as<const T>(), gy.as<const T>(), parts);
@@ -203,20 +219,24 @@ void launch(const Line& s, const View& x, const View& gy, float* parts) {
 
 bool conv_backward_weights_on_a_line(const ConvSpec& c, const View& x, const View& gy, const View& gw,
                                      bool accumulate) {
-    const bool same = c.k_h == 3 && c.k_w == 3 && c.pad_h == 1 && c.pad_w == 1 && c.stride_h == 1 && c.stride_w == 1;
+    const bool around = c.k_h == 3 && c.k_w == 3 && c.pad_h == 1 && c.pad_w == 1;
     const bool plain = c.dilation_h == 1 && c.dilation_w == 1 && c.groups == 1;
-    if (!same || !plain || c.in_c % 8 != 0 || c.out_c % 8 != 0) return false;
+    if (!around || c.stride_h != c.stride_w || c.stride_h > 2 || !plain || c.in_c % 8 != 0 || c.out_c % 8 != 0)
+        return false;
     if (!is_sixteen_bit(gy.dtype) || gw.dtype != Dtype::f32) return false;
-    const std::int64_t length = c.batch * (c.in_h + 1) * (c.in_w + 1);
+    const std::int64_t length = c.batch * (c.out_h + 1) * (c.out_w + 1);
     // Few channels leave most of a tile empty, and short lines most of the card.
     if (length >= std::int64_t(1) << 30 || length < 1 << 12 || c.in_c < 48 || c.out_c < 48 || !runs_here())
         return false;
     Line s{};
-    s.height = int(c.in_h), s.width = int(c.in_w), s.in_c = int(c.in_c), s.out_c = int(c.out_c);
+    s.height = int(c.out_h), s.width = int(c.out_w), s.out_c = int(c.out_c);
+    s.in_h = int(c.in_h), s.in_w = int(c.in_w), s.in_c = int(c.in_c);
     s.length = int(length);
-    s.by_row = Division(std::uint32_t(s.width + 1)), s.by_image = Division(std::uint32_t(s.height + 1));
-    s.ahead = 2 * ((s.width + 2 + kRows - 1) / kRows);
-    if (s.shared_bytes() + 64 > shared_memory_limit()) return false;
+    s.by_row = Division(s.width + 1), s.by_image = Division(s.height + 1);
+    s.rings = int(c.stride_h * c.stride_w);
+    s.before = (s.width + 2 + kRows - 1) / kRows;
+    s.after = c.stride_h == 1 ? s.before : 0;
+    if (s.shared_bytes() > shared_memory_limit()) return false;
     s.chunks = (s.length + kRows - 1) / kRows;
     s.in_tiles = (s.in_c + kIn - 1) / kIn, s.out_tiles = (s.out_c + kOut - 1) / kOut;
     const int wanted = std::max(1, std::min(kSlots / (s.in_tiles * s.out_tiles), s.chunks));

@@ -1,5 +1,6 @@
 // Pooling over windows of [batch, h, w, channels]. Backward gathers: each input position asks the windows that cover
 // it, so that every gradient is written once, in a fixed order, whatever the overlap.
+#include "invar/kernels/cuda/division.cuh"
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/source.cuh"
 
@@ -114,7 +115,6 @@ __global__ __launch_bounds__(kThreads) void max_of_four(const PoolSpec s, const 
     }
 }
 
-// Up to four of the windows that hold a pixel are fetched at once.
 template <class Source, class W>
 __global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const Source gy, const W* winners,
                                                          const Dense gx, const std::int64_t items) {
@@ -125,30 +125,70 @@ __global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const
         const Place in(item, s.in_h, s.in_w, s.channels / kWidth, kWidth);
         const Range rows = covering_rows(s, in.h), columns = covering_columns(s, in.w);
         C sum[kWidth] = {};
-        for (std::int64_t top = rows.begin; top < rows.end; top += 2)
-            for (std::int64_t left = columns.begin; left < columns.end; left += 2) {
-                typename Source::Raw raw[4];
-                Winners<W, kWidth> winner[4];
+        for (std::int64_t h = rows.begin; h < rows.end; ++h)
+            for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+                const std::int64_t at = ((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel;
+                const W code = W(s.winner(kWinners, h, w, in.h, in.w));
+                typename Source::Raw raw;
+                C g[kWidth];
+                gy.read(at, raw);
+                const auto winner = *reinterpret_cast<const Winners<W, kWidth>*>(winners + at);
+                Source::unpack(raw, g);
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const std::int64_t h = top + i / 2, w = left + i % 2;
-                    if (h >= rows.end || w >= columns.end) continue;
-                    const std::int64_t at = ((in.batch * s.out_h + h) * s.out_w + w) * s.channels + in.channel;
-                    gy.read(at, raw[i]);
-                    winner[i] = *reinterpret_cast<const Winners<W, kWidth>*>(winners + at);
-                }
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const std::int64_t h = top + i / 2, w = left + i % 2;
-                    if (h >= rows.end || w >= columns.end) continue;
-                    const W code = W(s.winner(kWinners, h, w, in.h, in.w));
-                    C g[kWidth];
-                    Source::unpack(raw[i], g);
-#pragma unroll
-                    for (int k = 0; k < kWidth; ++k) sum[k] += winner[i].v[k] == code ? g[k] : C(0);
-                }
+                for (int k = 0; k < kWidth; ++k) sum[k] += winner.v[k] == code ? g[k] : C(0);
             }
         Source::store(sum, gx, item * kWidth);
+    }
+}
+
+// The common case, windows of three by three two apart: one thread does the two by two pixels around the middle of a
+// window, which four windows hold in all.
+template <class Source>
+__global__ __launch_bounds__(kThreads) void max_backward_by_fours(const PoolSpec s, const Source gy,
+                                                                  const std::uint8_t* winners, const Dense gx,
+                                                                  const int packs, const Division by_packs,
+                                                                  const Division by_width, const Division by_height,
+                                                                  const int items) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth;
+    const int item = int(global_thread());
+    if (item >= items) return;
+    const int across = int(s.out_w) + 1, down = int(s.out_h) + 1;
+    const int place = by_packs.of(item), channel = (item - place * packs) * kWidth, line = by_width.of(place);
+    const int image = by_height.of(line), right = place - line * across, below = line - image * down;
+    typename Source::Raw raw[4];
+    Winners<std::uint8_t, kWidth> winner[4];
+    bool there[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // the windows above and left first
+        const int h = below - 1 + i / 2, w = right - 1 + i % 2;
+        there[i] = h >= 0 && w >= 0 && h < s.out_h && w < s.out_w;
+        if (!there[i]) continue;
+        const std::int64_t at = ((image * s.out_h + h) * s.out_w + w) * s.channels + channel;
+        gy.read(at, raw[i]);
+        winner[i] = *reinterpret_cast<const Winners<std::uint8_t, kWidth>*>(winners + at);
+    }
+    C sum[4][kWidth] = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if (!there[i]) continue;
+        C g[kWidth];
+        Source::unpack(raw[i], g);
+#pragma unroll
+        for (int pixel = 0; pixel < 4; ++pixel) {
+            // Of the window's rows 0, 1, 2 the pixels are, from above, 2 and beyond; from below, 0 and 1. So for
+            // columns.
+            const int r = pixel / 2 + (i / 2 == 0 ? 2 : 0), c = pixel % 2 + (i % 2 == 0 ? 2 : 0);
+            if (r > 2 || c > 2) continue;
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) sum[pixel][k] += winner[i].v[k] == r * 3 + c ? g[k] : C(0);
+        }
+    }
+#pragma unroll
+    for (int pixel = 0; pixel < 4; ++pixel) {
+        const std::int64_t h = 2 * below - s.pad_h + pixel / 2, w = 2 * right - s.pad_w + pixel % 2;
+        if (h >= 0 && w >= 0 && h < s.in_h && w < s.in_w)
+            Source::store(sum[pixel], gx, ((image * s.in_h + h) * s.in_w + w) * s.channels + channel);
     }
 }
 
@@ -227,7 +267,7 @@ __global__ __launch_bounds__(kThreads) void average_of_four(const PoolSpec s, co
     }
 }
 
-// As above. Where all averages divide by the same, the sum does.
+// Up to four of the windows that hold a pixel are fetched at once. Where all averages divide by the same, the sum does.
 template <class Source>
 __global__ __launch_bounds__(kThreads) void average_backward(const PoolSpec s, const Source gy, const Dense gx,
                                                              const std::int64_t items) {
@@ -302,6 +342,12 @@ bool tiles(const PoolSpec& s) {
     return !s.adaptive && side_by_side && s.out_h * s.k_h == s.in_h && s.out_w * s.k_w == s.in_w;
 }
 
+// Whether windows of three by three lie two apart and end where the image does.
+bool two_apart(const PoolSpec& s) {
+    const bool sizes = s.k_h == 3 && s.k_w == 3 && s.stride_h == 2 && s.stride_w == 2 && !s.adaptive;
+    return sizes && 2 * s.out_h + 2 >= s.in_h + s.pad_h && 2 * s.out_w + 2 >= s.in_w + s.pad_w;
+}
+
 // Calls f with the winners by their type.
 template <class F>
 void with_winners(const View& winners, const F& f) {
@@ -337,6 +383,15 @@ void CudaKernels::max_pool_backward(const PoolSpec& spec, const View& gy, const 
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
+        const std::int64_t packs = spec.channels / Source::kWidth;
+        const std::int64_t fours = spec.batch * (spec.out_h + 1) * (spec.out_w + 1) * packs;
+        if (winners.dtype == Dtype::u8 && two_apart(spec) && fours < std::int64_t(1) << 31) {
+            const auto blocks = unsigned((fours + kThreads - 1) / kThreads);
+            max_backward_by_fours<<<blocks, kThreads, 0, stream>>>(
+                spec, Source(gy), winners.as<const std::uint8_t>(), Dense(gx), int(packs), Division(packs),
+                Division(spec.out_w + 1), Division(spec.out_h + 1), int(fours));
+            return;
+        }
         with_winners(winners, [&](const auto* places) {
             const bool tiled = winners.dtype == Dtype::u8 && tiles(spec);
             const std::int64_t items = (tiled ? outputs(spec) : inputs(spec)) / Source::kWidth;
