@@ -64,7 +64,8 @@ Image draw_beside_truth(const Image& image, const std::vector<detect::TextRegion
     const auto texts = [](std::size_t n) { return fmt::format("{} text{}", n, n == 1 ? "" : "s"); };
     const std::vector<Image> both = {made_small(left), made_small(beside)};
     const std::vector<std::string> captions = {
-        texts(truths.size()), fmt::format("{} found, {} of them right", texts(found.size()), matched.counts.matched)};
+        texts(truths.size()),
+        found.empty() ? "nothing found" : fmt::format("{} found, {} right", found.size(), matched.counts.matched)};
     return contact_sheet(both, captions, 2);
 }
 
