@@ -62,6 +62,7 @@
 #include "invar/scene/icdar_writer.h"
 #include "invar/scene/scene.h"
 #include "invar/tasks/classification.h"
+#include "invar/tasks/prediction.h"
 #include "invar/tasks/registry.h"
 #include "invar/tasks/regression.h"
 #include "invar/tasks/text_detection.h"

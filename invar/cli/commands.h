@@ -16,6 +16,7 @@ void add_data(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_init(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
+void add_predict(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app, int& exit_code);
 void add_sample(CLI::App& app, int& exit_code);
 void add_formats(CLI::App& app, int& exit_code);

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "invar/core/error.h"
 #include "invar/data/pixels.h"
 #include "invar/data/text_batch.h"
+#include "invar/data/text_view.h"
 #include "invar/image/draw.h"
 #include "invar/image/transform.h"
 
@@ -18,23 +18,6 @@ namespace {
 constexpr std::int64_t kSmallest = 96, kLargest = 384;  // sides of an image in the sheet
 constexpr std::size_t kCaption = 28;                    // characters
 constexpr Rgb kCounts{255, 220, 0}, kIgnored{255, 60, 60};
-
-std::vector<Image> images_of(const Tensor& x, const PixelScale& scale) {
-    check(x.rank() == 4, "images are [samples, height, width, channels], and x is {}", x.str());
-    const std::int64_t height = x.size(1), width = x.size(2), channels = x.size(3), shown = channels == 3 ? 3 : 1;
-    const std::vector<float> numbers = x.to_vector<float>();
-    std::vector<std::uint8_t> bytes(numbers.size());
-    PixelTable(scale).bytes(numbers, bytes.data());
-    std::vector<Image> images;
-    for (std::int64_t i = 0; i < x.size(0); ++i) {
-        Image& image = images.emplace_back(height, width, 3);
-        const std::uint8_t* from = bytes.data() + i * height * width * channels;
-        for (std::int64_t p = 0; p < height * width; ++p)
-            for (std::int64_t c = 0; c < 3; ++c)
-                image.pixels[std::size_t(p * 3 + c)] = from[p * channels + (shown == 3 ? c : 0)];
-    }
-    return images;
-}
 
 void tint(Image& image, const float* map, bool where_high, Rgb colour) {
     const std::uint8_t to[] = {colour.r, colour.g, colour.b};
@@ -52,11 +35,8 @@ void draw_texts(Image& image, const Batch& batch, std::int64_t sample, const std
     tint(image, planes.probability, true, {0, 255, 0});
     tint(image, planes.probability_mask, false, {255, 0, 0});
     const double thickness = std::max(1.0, double(std::max(image.height, image.width)) / double(kLargest));
-    for (const detect::TextRegion& text : texts) {
-        std::vector<ImagePoint> corners;
-        for (const detect::Point& point : text.polygon) corners.push_back({point.x, point.y});
-        draw_polygon(image, corners, text.dont_care ? kIgnored : kCounts, thickness);
-    }
+    for (const detect::TextRegion& text : texts)
+        draw_outline(image, text.polygon, text.dont_care ? kIgnored : kCounts, thickness);
 }
 
 std::string name_of_class(std::int64_t label, const std::vector<std::string>& names) {

@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <thread>
 
 #include "invar/cli/console.h"
-#include "invar/core/error.h"
 #include "invar/core/printable.h"
-#include "invar/detect/ceiling.h"
+#include "invar/data/text_ceiling.h"
 
 namespace invar::cli {
 
@@ -19,37 +15,6 @@ namespace {
 using detect::Ceiling;
 using detect::ImageCeiling;
 using detect::Loss;
-
-std::vector<ImageCeiling> ceilings_of(const TextImages& data, std::int64_t most, int threads) {
-    detect::CeilingOptions options;
-    options.labels = data.options().labels();
-    options.boxes.shrink_ratio = options.labels.shrink_ratio;
-    const std::int64_t count = std::min(most, data.size()), side = data.options().size;
-    std::atomic<std::int64_t> next = 0;
-    std::mutex mutex;
-    std::vector<std::pair<std::int64_t, ImageCeiling>> found;
-    const auto work = [&] {
-        for (std::int64_t i = next++; i < count; i = next++) {
-            const std::int64_t sample = std::int64_t(double(i) * double(data.size()) / double(count));
-            try {
-                ImageCeiling image =
-                    image_ceiling(data.view(sample).texts, side, side, options, data.sample_name(sample));
-                const std::lock_guard lock(mutex);
-                found.emplace_back(sample, std::move(image));
-            } catch (const Error&) {  // told of before
-            }
-        }
-    };
-    {
-        std::vector<std::jthread> helpers;
-        for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
-        work();
-    }
-    std::ranges::sort(found, {}, [](const auto& one) { return one.first; });
-    std::vector<ImageCeiling> images;
-    for (auto& [sample, image] : found) images.push_back(std::move(image));
-    return images;
-}
 
 std::string percent(double part, double all) {
     return fmt::format("{:.1f}%", all > 0 ? 100 * part / all : 0.0);

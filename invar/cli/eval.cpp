@@ -7,12 +7,13 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/saved.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
-#include "invar/train/run_folder.h"
+#include "invar/io/jsonl.h"
+#include "invar/train/review.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/step.h"
-#include "invar/train/weights.h"
 
 namespace invar::cli {
 
@@ -25,19 +26,7 @@ struct EvalArguments : ConfigArguments {
     bool json = false;
 };
 
-struct Source {
-    std::string name;  // the file the weights are from
-    Config config;
-    std::optional<Checkpoint> checkpoint;  // a file of weights alone is read once there is a model for it
-};
-
-bool is_checkpoint(const fs::path& file) {
-    const Metadata metadata = SafetensorsFile(file).metadata();
-    const auto format = metadata.find("format");
-    return format != metadata.end() && format->second.starts_with("invar-checkpoint");
-}
-
-Source read_source(EvalArguments& arguments) {
+Saved read_source(EvalArguments& arguments) {
     const auto first = std::find_if_not(arguments.words.begin(), arguments.words.end(), is_override);
     check<UsageError>(first != arguments.words.end(),
                       "say what to evaluate: the folder of a run, a checkpoint or a safetensors file, as in: invar "
@@ -46,46 +35,21 @@ Source read_source(EvalArguments& arguments) {
     arguments.words.erase(first);
     std::error_code error;
     check<UsageError>(fs::exists(target, error), "{}: there is no such file or folder", target.string());
-    const auto refuse_config = [&] {
-        const std::string config = arguments.config();
-        check<UsageError>(config.empty(), "{} brings its configuration; leave out '{}' and set keys as key=value",
-                          target.string(), config);
-    };
-    if (fs::is_directory(target, error)) {
-        refuse_config();
-        check<UsageError>(RunFolder::is_run(target), "{}: not the folder of a run: it has no config.yaml",
-                          target.string());
-        const LatestCheckpoint latest =
-            find_checkpoint_and_warn(target, arguments.checkpoint.empty() ? "last" : arguments.checkpoint);
-        return {latest.path.string(), arguments.load_run(target), load_checkpoint(latest.path)};
-    }
+    if (fs::is_directory(target, error) || is_checkpoint(target))
+        return read_saved(target, arguments, arguments.checkpoint);
     check<UsageError>(arguments.checkpoint.empty(), "--checkpoint names one of a run; {} is a file", target.string());
-    if (!is_checkpoint(target)) return {target.string(), arguments.load(), std::nullopt};
-    refuse_config();
-    Checkpoint checkpoint = load_checkpoint(target);
-    const auto config = checkpoint.state.find("config");
-    check<IoError>(config != checkpoint.state.end() && config->is_string(), "{}: the checkpoint holds no configuration",
-                   target.string());
-    const Config over = arguments.load_over_text(config->get<std::string>());
-    return {target.string(), over, std::move(checkpoint)};
+    Saved weights{target.string(), arguments.load(), std::nullopt};
+    weights.config.init_from.clear();  // they come from elsewhere now
+    return weights;
 }
 
 void eval(EvalArguments& arguments) {
-    Source source = read_source(arguments);
-    source.config.init_from.clear();  // the weights come from elsewhere now
+    const Saved source = read_source(arguments);
     const Setup setup(source.config);
     check<UsageError>(setup.test_data->batches_per_epoch() > 0,
                       "trainer.limit_val_batches leaves nothing to evaluate on");
-    if (!source.checkpoint) {
-        load_weights(*setup.model, source.name);
-    } else {
-        check_same_data(*source.checkpoint, setup.train_data->dataset(), source.name);
-        try {
-            setup.model->load_state_dict(model_weights(*source.checkpoint));
-        } catch (const Error& error) {
-            fail("{}: {}", source.name, error.what());
-        }
-    }
+    if (source.checkpoint) check_same_data(*source.checkpoint, setup.train_data->dataset(), source.name);
+    load_saved(*setup.model, source);
     const Evaluation result = evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
     const std::string data = setup.test_data->dataset().name();
     if (arguments.json) {
@@ -106,6 +70,7 @@ void eval(EvalArguments& arguments) {
     for (const Measured& measured : result.metrics)
         table.row({measured.metric.name, measured.metric.str(measured.value)});
     print(table.text());
+    say_remarks(remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision));
 }
 
 }  // namespace

@@ -34,6 +34,14 @@ void say_why_on_cpu(const Config& config) {
     if (const std::string line = no_gpu_line(why_on_cpu(config.trainer.device)); !line.empty()) say(line);
 }
 
+void say_remarks(const std::vector<Remark>& remarks) {
+    for (const Remark& remark : remarks)
+        if (remark.warning)
+            warn("warning: " + remark.text);
+        else
+            say(remark.text);
+}
+
 std::string run_lines(Setup& setup, const Config& config) {
     const Loader& data = *setup.train_data;
     const std::int64_t to_validate = setup.test_data->samples_per_epoch();

@@ -13,6 +13,8 @@ std::string amp_lines(const Setup& setup);
 // "no GPU is used: REASON", where the device was left to us and is the CPU; for commands that do not begin with those
 // lines.
 void say_why_on_cpu(const Config& config);
+// What a task remarks, a line each; warnings on standard error.
+void say_remarks(const std::vector<Remark>& remarks);
 std::string run_lines(Setup& setup, const Config& config);
 
 }  // namespace invar::cli

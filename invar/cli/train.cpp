@@ -14,6 +14,7 @@
 #include "invar/core/shell.h"
 #include "invar/diagnose/record_failure.h"
 #include "invar/report/text.h"
+#include "invar/train/review.h"
 #include "invar/validate/validated.h"
 
 namespace invar::cli {
@@ -125,6 +126,16 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
     return table.text("  ");
 }
 
+// The run is over, and no worse for want of them.
+std::vector<Remark> remarks_on_run(Trainer& trainer) {
+    const Setup& setup = trainer.setup();
+    try {
+        return remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision);
+    } catch (const Error& error) {
+        return {{fmt::format("nothing more is known of the model: {}", error.what()), true}};
+    }
+}
+
 // A run that was finished and has no step left: what was asked for beside that was not done.
 void tell_nothing_left(const RunSummary& summary, const char* bound, bool quiet) {
     const std::string folder = summary.folder.lexically_normal().string();
@@ -179,6 +190,7 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (config.trainer.max_steps > trainer.setup().total_steps)
             warn(fmt::format("note: trainer.max_epochs={} ends the run after {} steps, before trainer.max_steps={}",
                              config.trainer.max_epochs, trainer.setup().total_steps, config.trainer.max_steps));
+        say_remarks(trainer.setup().task->remarks_on_data());
     }
     trainer.set_diagnosis(explain);
     TrainLine progress(quiet, exit_code);
@@ -197,6 +209,7 @@ int train(TrainArguments& arguments, int& exit_code) {
         say(finished ? paint(Colour::bold, "finished")
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
         print(summary_table(summary, trainer.setup().scaler->enabled()));
+        if (finished && summary.steps_now > 0) say_remarks(remarks_on_run(trainer));
         say(fmt::format("run folder: {}", folder));
         if (finished && summary.steps_now == 0)
             say(fmt::format("there was nothing left to train; a larger {} goes on",
@@ -220,7 +233,8 @@ void add_train(CLI::App& app, int& exit_code) {
     auto arguments = std::make_shared<TrainArguments>();
     TrainArguments& a = *arguments;
     a.add_to(*command);
-    a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16 or any other spelling", "no|fp16|bf16|PRECISION");
+    a.flag_for(*command, "--mixed_precision", "trainer.precision", "no, fp16, bf16 or any other spelling",
+               "no|fp16|bf16|PRECISION");
     a.flag_for(*command, "--amp_opt_level", "trainer.amp_level",
                "O0 casts nothing, O1 goes by operation, O2 almost all low, O3 so and 16-bit weights", "LEVEL");
     a.flag_for(*command, "--grad_scaler_init", "scaler.init_scale", "Loss scale at the start", "SCALE");

@@ -12,6 +12,7 @@
 
 #include "invar/core/shape.h"
 #include "invar/data/batch.h"
+#include "invar/image/image.h"
 
 namespace invar {
 
@@ -19,6 +20,8 @@ namespace invar {
 struct DataInfo {
     Shape input;               // of one sample's x
     std::int64_t outputs = 0;  // classes to tell apart, or numbers to predict
+    // A batch holds more than x and a label for it, so that random ones in their place would not do.
+    bool more_than_labels = false;
 };
 
 // What a model that learned from data takes for granted of them, by name: {"classes", "lily, rose"}. Small, since it is
@@ -28,6 +31,14 @@ using DataDescription = std::map<std::string, std::string>;
 // How x was made of pixels v in [0, 1]: (v - mean) / std, for each channel.
 struct PixelScale {
     std::vector<double> mean, std;
+};
+
+// An image that is none of the samples, as validation would see it.
+struct SeenImage {
+    Tensor x;        // [1, height, width, channels], on the host
+    Image whole;     // upright, as the file has it; without pixels where only a part of them was decoded
+    ImageSize size;  // of the whole
+    RealBox box;     // the part of it that x shows, in its pixels; may reach beyond it
 };
 
 // What a Loader asks for beside the samples.
@@ -52,6 +63,9 @@ class Dataset {
 
     // Of images [height, width, channels]; nothing where x is something else.
     virtual std::optional<PixelScale> pixels() const { return {}; }
+    // The image of a file's bytes, which errors call `name`: resized as a whole to the size of x, and grey where x has
+    // one channel, unless validation sees its images otherwise. Nothing where x is no image.
+    virtual std::optional<SeenImage> see(std::span<const std::uint8_t> file, const std::string& name) const;
     // What labels stand for, where they have names.
     virtual std::vector<std::string> class_names() const { return {}; }
     // What whoever uses them should know, a line each: files that were left out, for example.

@@ -213,10 +213,7 @@ const RegisterData<IcdarDataOptions> kIcdar{
     [](const IcdarDataOptions& options, Split split, std::uint64_t seed) {
         return std::make_shared<IcdarDataset>(options, split, seed);
     },
-    keys(),
-    [](const IcdarDataOptions& options) {
-        return DataInfo{{options.size, options.size, 3}, 1};
-    }};
+    keys(), text_images_info};
 
 }  // namespace
 

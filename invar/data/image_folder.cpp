@@ -10,6 +10,8 @@
 #include "invar/data/image_files.h"
 #include "invar/data/image_set.h"
 #include "invar/data/registry.h"
+#include "invar/image/decode.h"
+#include "invar/image/transform.h"
 #include "invar/io/checksum.h"
 
 namespace invar {
@@ -181,6 +183,17 @@ DataDescription ImageFolderDataset::description() const {
 ImageSize ImageFolderDataset::stored_size(std::int64_t index) const {
     const fs::path& path = folder_.files.at(std::size_t(index));
     return image_size(bytes_of(read_data_file(path)), path.string());
+}
+
+std::optional<SeenImage> ImageFolderDataset::see(std::span<const std::uint8_t> file, const std::string& name) const {
+    SeenImage seen = seen_image(centre_view(file, name, shorter_side_, augment_.size), table_);
+    seen.size = image_size(file, name);
+    const ImageSize resized = with_shorter_side(seen.size, shorter_side_);
+    const PixelBox box = centre_box(resized, augment_.size);
+    const double by_y = double(resized.height) / double(seen.size.height);
+    const double by_x = double(resized.width) / double(seen.size.width);
+    seen.box = {double(box.top) / by_y, double(box.left) / by_x, double(box.height) / by_y, double(box.width) / by_x};
+    return seen;
 }
 
 Image ImageFolderDataset::image_of(std::int64_t index, std::int64_t epoch, bool augmented) const {

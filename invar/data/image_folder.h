@@ -53,6 +53,7 @@ class ImageFolderDataset final : public Dataset {
         return read(indices, options, augmented_);
     }
     std::optional<PixelScale> pixels() const override { return scale_; }
+    std::optional<SeenImage> see(std::span<const std::uint8_t> file, const std::string& name) const override;
     std::vector<std::string> class_names() const override { return folder_.classes; }
     std::vector<std::string> notes() const override { return folder_.notes; }
     const std::vector<std::int64_t>& labels() const { return folder_.labels; }

@@ -44,6 +44,31 @@ void PixelTable::bytes(std::span<const float> numbers, std::uint8_t* out) const 
     }
 }
 
+SeenImage seen_image(const Image& view, const PixelTable& table) {
+    const PurposeScope purpose(Purpose::data);
+    SeenImage seen;
+    seen.x = Tensor::empty({1, view.height, view.width, view.channels}, Dtype::f32);
+    table.numbers(view.pixels, seen.x.data<float>());
+    return seen;
+}
+
+std::vector<Image> images_of(const Tensor& x, const PixelScale& scale) {
+    check(x.rank() == 4, "images are [samples, height, width, channels], and x is {}", x.str());
+    const std::int64_t height = x.size(1), width = x.size(2), channels = x.size(3), shown = channels == 3 ? 3 : 1;
+    const std::vector<float> numbers = x.to_vector<float>();
+    std::vector<std::uint8_t> bytes(numbers.size());
+    PixelTable(scale).bytes(numbers, bytes.data());
+    std::vector<Image> images;
+    for (std::int64_t i = 0; i < x.size(0); ++i) {
+        Image& image = images.emplace_back(height, width, 3);
+        const std::uint8_t* from = bytes.data() + i * height * width * channels;
+        for (std::int64_t p = 0; p < height * width; ++p)
+            for (std::int64_t c = 0; c < 3; ++c)
+                image.pixels[std::size_t(p * 3 + c)] = from[p * channels + (shown == 3 ? c : 0)];
+    }
+    return images;
+}
+
 DevicePixels::DevicePixels(const PixelScale& scale, Device device) {
     (void)PixelTable(scale);  // refuses what is no scale
     std::vector<float> factor, shift;

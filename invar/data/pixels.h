@@ -26,6 +26,13 @@ class PixelTable {
     std::vector<std::array<float, 256>> values_;  // for each channel
 };
 
+// What a model sees where this is the view of an image; the rest is left to the caller.
+SeenImage seen_image(const Image& view, const PixelTable& table);
+
+// Images to look at, with three channels, of x [n, height, width, channels] on any device; of channels that are no
+// colours the first.
+std::vector<Image> images_of(const Tensor& x, const PixelScale& scale);
+
 class DevicePixels {
   public:
     DevicePixels(const PixelScale& scale, Device device);

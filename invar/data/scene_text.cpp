@@ -79,10 +79,7 @@ const RegisterData<SceneTextOptions> kSceneText{
     [](const SceneTextOptions& options, Split split, std::uint64_t seed) {
         return std::make_shared<SceneTexts>(options, split, seed);
     },
-    keys(),
-    [](const SceneTextOptions& options) {
-        return DataInfo{{options.size, options.size, 3}, 1};
-    }};
+    keys(), text_images_info};
 
 }  // namespace
 

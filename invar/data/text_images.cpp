@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "invar/core/error.h"
+#include "invar/image/decode.h"
 
 namespace invar {
 
@@ -17,6 +18,19 @@ TextImages::TextImages(std::string name, const TextImagesOptions& o, Split split
       table_(scale_) {
     check<UsageError>(o.size >= 32 && o.size % 32 == 0, "data.size={}, expected a multiple of 32", o.size);
     check_options(augment_);
+}
+
+DataInfo text_images_info(const TextImagesOptions& options) {
+    return {.input = {options.size, options.size, 3}, .outputs = 1, .more_than_labels = true};
+}
+
+std::optional<SeenImage> TextImages::see(std::span<const std::uint8_t> file, const std::string& name) const {
+    TextImage whole{decode_image(file, name)};
+    SeenImage seen = seen_image(fitted_view(whole, options_.size).image, table_);
+    seen.size = whole.image.size();
+    seen.box = fitted_box(seen.size, options_.size);
+    seen.whole = std::move(whole.image);
+    return seen;
 }
 
 TextImage TextImages::view(std::int64_t index) const {

@@ -24,6 +24,9 @@ struct TextImagesOptions {
     detect::LabelOptions labels() const { return {.shrink_ratio = shrink_ratio, .min_text_size = min_text_size}; }
 };
 
+// What data with these options look like.
+DataInfo text_images_info(const TextImagesOptions& options);
+
 class TextImages : public Dataset {
   public:
     TextImages(std::string name, const TextImagesOptions& options, Split split, std::uint64_t seed, TextLimits limits);
@@ -37,12 +40,13 @@ class TextImages : public Dataset {
     TextImage view(std::int64_t index, std::int64_t epoch) const;
 
     std::string name() const final { return name_; }
-    DataInfo info() const final { return {{options_.size, options_.size, 3}, 1}; }
+    DataInfo info() const final { return text_images_info(options_); }
     Batch read(std::span<const std::int64_t> indices) const final { return read(indices, {}, false); }
     Batch read_for(const ReadOptions& options, std::span<const std::int64_t> indices) const final {
         return read(indices, options, augmented_);
     }
     std::optional<PixelScale> pixels() const final { return scale_; }
+    std::optional<SeenImage> see(std::span<const std::uint8_t> file, const std::string& name) const final;
     const TextImagesOptions& options() const { return options_; }
 
   private:

@@ -166,6 +166,12 @@ void check_options(const TextAugmentOptions& o) {
                       o.scale.high);
 }
 
+void draw_outline(Image& image, const detect::Polygon& polygon, Rgb colour, double thickness) {
+    std::vector<ImagePoint> corners;
+    for (const detect::Point& point : polygon) corners.push_back({point.x, point.y});
+    draw_polygon(image, corners, colour, thickness);
+}
+
 PixelBox crop_between_texts(ImageSize image, const std::vector<TextRegion>& texts, ImageSize wanted,
                             RandomDraws& draws) {
     const std::vector<std::int64_t> columns = free_borders(image.width, texts, true);
@@ -189,6 +195,11 @@ TextImage fitted_view(const TextImage& whole, std::int64_t size) {
     TextImage view{Image(size, size), placed_texts(whole.texts, place)};
     paste(view.image, resize(whole.image, place.inner), 0, 0);
     return view;
+}
+
+RealBox fitted_box(ImageSize image, std::int64_t size) {
+    const Placement place({0, 0, image.height, image.width}, size, 1);
+    return {0, 0, double(size) / place.by_y, double(size) / place.by_x};
 }
 
 TextImage augmented_view(const TextImage& whole, std::int64_t size, const TextAugmentOptions& options, RngState rng) {

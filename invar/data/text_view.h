@@ -16,6 +16,9 @@ struct TextImage {
     std::vector<detect::TextRegion> texts = {};
 };
 
+// A text's border, to look at.
+void draw_outline(Image& image, const detect::Polygon& polygon, Rgb colour, double thickness);
+
 struct TextAugmentOptions {
     // How many times the size at which the whole image would just fit: above 1 a part is seen, below 1 there is a
     // margin.
@@ -28,6 +31,8 @@ void check_options(const TextAugmentOptions& options);
 
 // The whole image, resized so that it just fits a square of that side, at its upper left; the rest is black.
 TextImage fitted_view(const TextImage& whole, std::int64_t size);
+// The part of an image of that size which such a square shows, the black beside it included.
+RealBox fitted_box(ImageSize image, std::int64_t size);
 // All that is random follows from `rng`.
 TextImage augmented_view(const TextImage& whole, std::int64_t size, const TextAugmentOptions& options, RngState rng);
 

@@ -7,6 +7,7 @@
 #include "invar/report/content.h"
 #include "invar/report/json.h"
 #include "invar/report/markdown.h"
+#include "invar/report/pictures.h"
 #include "invar/report/plot.h"
 #include "invar/report/style.h"
 #include "invar/report/text.h"
@@ -204,6 +205,21 @@ std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& 
     return text + "</section>\n";
 }
 
+// What the arms made of the same samples, side by side.
+std::string pictures(const Comparison& c) {
+    std::string text;
+    for (const PictureRow& row : picture_rows(c)) {
+        text += "<div class=\"plots\">\n";
+        for (const PictureRow::Shown& shown : row.shown)
+            text += fmt::format(
+                "<figure><figcaption>{0}</figcaption><img alt=\"what {0} predicts\" src=\"{1}\" "
+                "/></figure>\n",
+                e(shown.arm), shown.uri);
+        text += "</div>\n";
+    }
+    return text;
+}
+
 std::string command_block(const std::string& command) {
     return fmt::format("<pre><code>{}</code></pre>\n", e(command));
 }
@@ -218,6 +234,7 @@ std::string html_report(const Comparison& c, const ReportContext& context) {
     body += "</dl>\n</header>\n";
     body += section("Results", overview(c, context) + intervals(c));
     body += section("Curves", plots(c, context));
+    if (const std::string shown = pictures(c); !shown.empty()) body += section("Pictures", shown);
     for (const Arm& arm : c.candidates) body += candidate(c, arm, context);
     std::string limits;
     for (const std::string& paragraph : limits_of(c)) limits += fmt::format("<p>{}</p>\n", prose(paragraph));

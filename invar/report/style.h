@@ -40,6 +40,7 @@ td.good { color: var(--pass); font-weight: 600; } td.poor { color: var(--fail); 
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px; }
 figure { margin: 0; padding: 12px 14px 8px; background: var(--card); border: 1px solid var(--rule); border-radius: 8px; }
 figcaption { font-weight: 600; font-size: 14px; margin-bottom: 6px; }
+figure img { display: block; max-width: 100%; height: auto; } .plots + .plots { margin-top: 18px; }
 .intervals { margin-top: 18px; }
 .intervals figcaption { font-weight: 400; color: var(--soft); }
 svg { display: block; width: 100%; height: auto; }

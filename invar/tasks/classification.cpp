@@ -1,7 +1,13 @@
 #include "invar/tasks/classification.h"
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
+#include "invar/tasks/prediction.h"
 #include "invar/tasks/registry.h"
 
 namespace invar {
@@ -57,6 +63,25 @@ std::vector<double> Classification::measure(Module& model, const Batch& batch) c
     for (std::size_t i = 0; i < guesses.size(); ++i)
         right += guesses[i] == labels[i], counted += labels[i] != ops::ClassLossOptions{}.ignore_index;
     return {loss, double(counted), double(right), double(counted)};
+}
+
+std::optional<ImagePrediction> Classification::predict(Module& model, const SeenImage& image) const {
+    constexpr std::size_t kTold = 5, kShown = 3;
+    const std::vector<float> shares = ops::softmax(ops::cast(model(image.x), Dtype::f32), -1).to_vector<float>();
+    const std::vector<std::string> names = parts_.data(Split::test)->class_names();
+    std::vector<std::size_t> order(shares.size());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return shares[i] >= 0 ? shares[i] : -1; });
+    ImagePrediction prediction;
+    nlohmann::ordered_json& classes = prediction.found["classes"];
+    for (std::size_t rank = 0; rank < std::min(kTold, order.size()); ++rank) {
+        const std::size_t label = order[rank];
+        const std::string name = label < names.size() ? names[label] : std::to_string(label);
+        classes.push_back(
+            {{"label", label}, {"name", name}, {"probability", std::round(1e6 * double(shares[label])) / 1e6}});
+        if (rank < kShown) prediction.cells.push_back(fmt::format("{} {:.1f}%", name, 100 * shares[label]));
+    }
+    return prediction;
 }
 
 namespace {

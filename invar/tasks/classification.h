@@ -29,6 +29,8 @@ class Classification : public Task {
     // Beside the loss the share of labels that are guessed right.
     std::vector<Metric> metrics() const override;
     std::vector<double> measure(Module& model, const Batch& batch) const override;
+    // The likeliest classes with their probabilities.
+    std::optional<ImagePrediction> predict(Module& model, const SeenImage& image) const override;
 
   protected:
     Tensor weighted(const Tensor& mean) const;  // times options.loss_weight

@@ -1,5 +1,7 @@
 #include "invar/tasks/task.h"
 
+#include "invar/tasks/prediction.h"
+
 namespace invar {
 
 Metric Task::mean_loss() {
@@ -12,6 +14,22 @@ std::vector<Metric> Task::metrics() const {
 
 std::vector<double> Task::measure(Module& model, const Batch& batch) const {
     return {loss(model, batch).item() * double(batch.size), double(batch.size)};
+}
+
+std::optional<ImagePrediction> Task::predict(Module&, const SeenImage&) const {
+    return {};
+}
+
+std::vector<Image> Task::pictures(Module&, const NextBatch&) const {
+    return {};
+}
+
+std::vector<Remark> Task::remarks_on_data() const {
+    return {};
+}
+
+std::vector<Remark> Task::remarks_on_model(Module&, const NextBatch&) const {
+    return {};
 }
 
 }  // namespace invar

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "invar/data/dataset.h"
 #include "invar/nn/module.h"
@@ -20,6 +21,17 @@ struct SpeedUnit {
     double per_sample = 1;
 };
 
+// One line for whoever trains or judges a model.
+struct Remark {
+    std::string text;
+    bool warning = false;
+};
+
+// Batches in turn, nothing behind the last.
+using NextBatch = std::function<std::optional<Batch>()>;
+
+struct ImagePrediction;  // tasks/prediction.h
+
 // Serves any number of runs, so nothing in it changes. What is random in make_model comes from default_generator().
 class Task {
   public:
@@ -33,6 +45,17 @@ class Task {
     virtual std::vector<Metric> metrics() const;
     // What a batch adds to the sums of all metrics, one after the other. The model is in evaluation mode.
     virtual std::vector<double> measure(Module& model, const Batch& batch) const;
+
+    // What a model says of an image by itself; nothing where the task has nothing to say of one. The model is in
+    // evaluation mode here and below.
+    virtual std::optional<ImagePrediction> predict(Module& model, const SeenImage& image) const;
+    // What a model makes of samples, to look at: an image for each, labels drawn in, or none at all.
+    virtual std::vector<Image> pictures(Module& model, const NextBatch& next) const;
+
+    // Before the first step: what data and settings allow. It looks at so few samples that nobody has to wait.
+    virtual std::vector<Remark> remarks_on_data() const;
+    // Of a model: what its metrics do not tell, from as many batches of the validation data as it takes.
+    virtual std::vector<Remark> remarks_on_model(Module& model, const NextBatch& next) const;
 
     // Where samples differ in size, or are not what people count.
     virtual SpeedUnit speed_unit() const { return {}; }

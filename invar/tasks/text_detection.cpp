@@ -1,10 +1,16 @@
 #include "invar/tasks/text_detection.h"
 
+#include <cmath>
+
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
+#include "invar/data/pixels.h"
 #include "invar/data/text_batch.h"
 #include "invar/ops/ops.h"
+#include "invar/tasks/prediction.h"
 #include "invar/tasks/registry.h"
+#include "invar/tasks/text_pictures.h"
+#include "invar/tasks/text_review.h"
 
 namespace invar {
 
@@ -20,19 +26,28 @@ Tensors maps_of(Module& model, const Batch& batch) {
     return maps;
 }
 
+// The probabilities of each image in turn.
+void for_each_map(const Tensor& logits, const std::function<void(const detect::MapView&)>& f) {
+    const NoGrad no_grad;
+    const std::int64_t height = logits.size(1), width = logits.size(2);
+    const auto values = ops::sigmoid(ops::cast(logits, Dtype::f32)).to_vector<float>();
+    for (std::int64_t i = 0; i < logits.size(0); ++i) f({values.data() + i * height * width, height, width});
+}
+
+double hundredths(double value) {
+    return std::round(100 * value) / 100;
+}
+
 }  // namespace
 
 std::vector<std::vector<detect::Detection>> find_texts(const Tensor& probability_logits,
                                                        const detect::BoxOptions& options) {
     check(probability_logits.rank() == 3, "texts are found in maps [n, height, width], not {}",
           probability_logits.shape().str());
-    const NoGrad no_grad;
-    const std::int64_t height = probability_logits.size(1), width = probability_logits.size(2);
-    const auto values = ops::sigmoid(ops::cast(probability_logits, Dtype::f32)).to_vector<float>();
     std::vector<std::vector<detect::Detection>> found;
-    for (std::int64_t i = 0; i < probability_logits.size(0); ++i)
-        found.push_back(
-            detect::find_boxes({values.data() + i * height * width, height, width}, height, width, options));
+    for_each_map(probability_logits, [&](const detect::MapView& map) {
+        found.push_back(detect::find_boxes(map, map.height, map.width, options));
+    });
     return found;
 }
 
@@ -64,6 +79,57 @@ std::vector<double> TextDetection::measure(Module& model, const Batch& batch) co
         counts += detect::match_image(texts.at(i), found[i], options_.protocol).counts;
     const double matched = double(counts.matched), truths = double(counts.truths), boxes = double(counts.detections);
     return {loss, double(batch.size), 2 * matched, truths + boxes, matched, boxes, matched, truths};
+}
+
+std::optional<ImagePrediction> TextDetection::predict(Module& model, const SeenImage& image) const {
+    const Tensor logits = maps_of(model, Batch({{"x", image.x}}, 1))[0];
+    const std::vector<detect::Detection> found =
+        found_in_image(find_texts(logits, options_.boxes).at(0), {logits.size(1), logits.size(2)}, image);
+    ImagePrediction prediction;
+    auto texts = nlohmann::ordered_json::array();
+    for (const detect::Detection& detection : found) {
+        auto polygon = nlohmann::ordered_json::array();
+        for (const detect::Point& p : detection.polygon) polygon.push_back({hundredths(p.x), hundredths(p.y)});
+        texts.push_back({{"polygon", polygon}, {"score", hundredths(detection.score * 100) / 100}});
+    }
+    prediction.found["texts"] = texts;
+    prediction.cells = {
+        fmt::format("{} text{}", found.size(), found.size() == 1 ? "" : "s"),
+        found.empty() ? "" : fmt::format("scores {:.2f} to {:.2f}", found.back().score, found.front().score)};
+    prediction.picture = draw_found(image.whole, found);
+    return prediction;
+}
+
+std::vector<Image> TextDetection::pictures(Module& model, const NextBatch& next) const {
+    const std::optional<PixelScale> scale = data(Split::test)->pixels();
+    if (!scale) return {};
+    std::vector<Image> pictures;
+    while (const std::optional<Batch> batch = next()) {
+        const std::vector<Image> images = images_of((*batch)["x"], *scale);
+        const std::vector<std::vector<detect::TextRegion>> texts = texts_of(*batch);
+        const std::vector<std::vector<detect::Detection>> found = find_texts(maps_of(model, *batch)[0], options_.boxes);
+        for (std::size_t i = 0; i < images.size(); ++i)
+            pictures.push_back(draw_beside_truth(images[i], texts.at(i), found.at(i), options_.protocol));
+    }
+    return pictures;
+}
+
+std::vector<Remark> TextDetection::remarks_on_data() const {
+    const auto* const texts = dynamic_cast<const TextImages*>(data(Split::test).get());
+    return texts == nullptr ? std::vector<Remark>() : remarks_on_ceiling(*texts, options_.boxes, options_.protocol);
+}
+
+std::vector<Remark> TextDetection::remarks_on_model(Module& model, const NextBatch& next) const {
+    constexpr std::int64_t kImages = 100;
+    TextReview review(options_.boxes, options_.protocol);
+    while (review.images() < kImages) {
+        const std::optional<Batch> batch = next();
+        if (!batch) break;
+        const std::vector<std::vector<detect::TextRegion>> texts = texts_of(*batch);
+        std::size_t i = 0;
+        for_each_map(maps_of(model, *batch)[0], [&](const detect::MapView& map) { review.add(map, texts.at(i++)); });
+    }
+    return review.remarks();
 }
 
 namespace {

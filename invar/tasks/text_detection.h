@@ -33,6 +33,14 @@ class TextDetection : public Task {
     // then hmean, precision and recall over all texts.
     std::vector<Metric> metrics() const override;
     std::vector<double> measure(Module& model, const Batch& batch) const override;
+    // The texts' outlines with their scores, and a picture of them.
+    std::optional<ImagePrediction> predict(Module& model, const SeenImage& image) const override;
+    // What was found beside what there is.
+    std::vector<Image> pictures(Module& model, const NextBatch& next) const override;
+    // The ceiling of the data to validate on, where they are TextImages.
+    std::vector<Remark> remarks_on_data() const override;
+    // Thresholds that suit the model better, and why its H-mean is 0 where it is (tasks/text_review.h).
+    std::vector<Remark> remarks_on_model(Module& model, const NextBatch& next) const override;
 
   private:
     TaskParts parts_;

@@ -68,9 +68,8 @@ Config config_for(const BenchOptions& options, const std::string& precision) {
     config.trainer.limit_val_batches = BatchCount::all();
     config.data.num_workers = 0;
     const std::optional<DataInfo> info = options.task ? std::nullopt : describe_data(config.data);
-    if (!info || (info->input.rank() != 1 && info->input.rank() != 3)) return config;
+    if (!info || info->more_than_labels || (info->input.rank() != 1 && info->input.rank() != 3)) return config;
     const std::int64_t samples = config.data.batch_size * config.trainer.accumulate_grad_batches;
-    if (info->input.rank() == 3 && config.task.name() == "text_detection") return config;  // a batch of it is more
     if (info->input.rank() == 1) {
         auto& tokens = config.data.choose("chains").as<ChainsOptions>();
         tokens = {.size = samples, .length = info->input[0], .vocabulary = info->outputs};

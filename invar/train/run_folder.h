@@ -1,4 +1,4 @@
-// The folder a run writes: config.yaml, metrics.jsonl, TensorBoard events, checkpoints/, summary.json.
+// The folder a run writes: config.yaml, metrics.jsonl, TensorBoard events, checkpoints/, pictures/, summary.json.
 #pragma once
 
 #include <filesystem>
@@ -101,6 +101,8 @@ class RunFolder {
     static bool is_run(const std::filesystem::path& folder);
     static std::filesystem::path config_of(const std::filesystem::path& folder) { return folder / "config.yaml"; }
     static std::filesystem::path summary_of(const std::filesystem::path& folder) { return folder / "summary.json"; }
+    // What the task shows of the model at the end, where it shows anything: 1.jpg, 2.jpg, ...
+    static std::filesystem::path pictures_of(const std::filesystem::path& folder) { return folder / "pictures"; }
     static std::filesystem::path checkpoints_of(const std::filesystem::path& folder) { return folder / "checkpoints"; }
 
   private:

@@ -1,10 +1,8 @@
 #include "invar/train/step.h"
 
-#include "invar/amp/autocast.h"
-#include "invar/autograd/node.h"
 #include "invar/core/error.h"
-#include "invar/kernels/devices.h"
 #include "invar/ops/ops.h"
+#include "invar/train/review.h"
 
 namespace invar {
 
@@ -56,11 +54,7 @@ double Evaluation::at(std::string_view name) const {
 }
 
 Evaluation evaluate(const Task& task, Module& model, Loader& data, const Precision& precision) {
-    const NoGrad no_grad;
-    const Autocast cast(precision);
-    const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);
-    const bool was_training = model.training();
-    model.eval();
+    const EvaluationScope scope(model, precision);
     MetricSums sums(task.metrics());
     Evaluation result;
     data.start_epoch(0);
@@ -68,7 +62,6 @@ Evaluation evaluate(const Task& task, Module& model, Loader& data, const Precisi
         sums.add(task.measure(model, *batch));
         result.samples += batch->size;
     }
-    model.train(was_training);
     result.metrics = sums.values();
     return result;
 }

@@ -3,11 +3,13 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/image/encode.h"
 #include "invar/kernels/flops.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/best_checkpoints.h"
 #include "invar/train/early_stopping.h"
 #include "invar/train/low_precision.h"
+#include "invar/train/review.h"
 #include "invar/train/step.h"
 #include "invar/train/unreached.h"
 
@@ -104,6 +106,7 @@ RunSummary Trainer::run(Observer& observer) {
     save();
     if (finished) after_step(true);
     if (finished) check_best();
+    if (finished) save_pictures();
     write_summary(finished ? "finished" : "interrupted");
     if (finished && !config_.checkpoint.save_last) keep_only_best();
     note_folder_changes();
@@ -272,6 +275,21 @@ void Trainer::validate() {
     folder_->log(m);
     observer_->validated(m);
     for (const auto& callback : callbacks_) callback->on_validation_end(*this, m);
+}
+
+// The run is no worse without them.
+void Trainer::save_pictures() {
+    if (setup_.test_data->batches_per_epoch() == 0) return;
+    try {
+        const std::vector<Image> pictures =
+            pictures_of(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision);
+        const fs::path folder = RunFolder::pictures_of(folder_->path());
+        if (!pictures.empty()) make_folders(folder);
+        for (std::size_t i = 0; i < pictures.size(); ++i)
+            write_file_atomically(folder / fmt::format("{}.jpg", i + 1), encode_jpeg(pictures[i]));
+    } catch (const Error& error) {
+        observer_->noted(fmt::format("there are no pictures of what the model predicts: {}", error.what()));
+    }
 }
 
 // By name what the steps are computed in: a run whose every module is kept in FP32 is an FP32 run.

@@ -82,6 +82,7 @@ class Trainer final : private RunHandle {
     void keep_only_best();
     void check_best();
     void validate();
+    void save_pictures();
     void save();
     // Until every step has been reported: before anything that shows or keeps where the run stands.
     void drain();

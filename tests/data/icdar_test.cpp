@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "invar/data/file_bytes.h"
 #include "invar/data/loader.h"
 #include "invar/data/registry.h"
 #include "tests/data/pictures.h"
@@ -234,6 +235,24 @@ TEST(Icdar, TextsThatStickOutOrHaveNoAreaAreNoTrouble) {
     for (int epoch = 0; epoch < 20; ++epoch)
         for (const auto& values : epoch_of(loader, epoch))
             for (const float value : values) ASSERT_TRUE(std::isfinite(value));
+}
+
+TEST(Icdar, SeesAFileAsValidationDoesAndKnowsWhereItLies) {
+    const TempFolder folder;
+    write_published(folder, 1);
+    const IcdarDataset data(small(folder), Split::test, 1);
+    const std::int64_t first = 0;
+    const std::string content = read_data_file(folder.str() + "/ch4_test_images/img_1.jpg");
+    const std::optional<SeenImage> seen = data.see(bytes_of(content), "file");
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->x.to_vector<float>(), data.read(std::span(&first, 1))["x"].to_vector<float>());
+    EXPECT_EQ(seen->whole, data.load(0).image);
+    EXPECT_EQ(seen->size, (ImageSize{120, 160}));
+    // The square of 64 is 160 pixels wide, and as high: 40 below the image are black.
+    EXPECT_DOUBLE_EQ(seen->box.width, 160);
+    EXPECT_DOUBLE_EQ(seen->box.height, 160);
+    EXPECT_THROW(data.see(bytes_of("no image"), "file"), IoError);
+    EXPECT_TRUE(data.info().more_than_labels && describe_data(Part("data", "icdar2015"))->more_than_labels);
 }
 
 }  // namespace invar

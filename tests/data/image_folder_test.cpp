@@ -6,6 +6,7 @@
 #include <set>
 
 #include "invar/config/config.h"
+#include "invar/data/file_bytes.h"
 #include "invar/data/loader.h"
 #include "invar/data/registry.h"
 #include "tests/data/pictures.h"
@@ -198,6 +199,25 @@ TEST(ImageFolder, IsOpenedByNameWithItsKeys) {
     const auto data = open_data(part, Split::train, 1);
     const std::vector<std::int64_t> first = {0};
     for (const float value : data->read(first)["x"].to_vector<float>()) EXPECT_TRUE(value >= 0 && value <= 1);
+}
+
+// A file that is none of the samples is seen as validation sees its own.
+TEST(ImageFolder, SeesAFileAsValidationDoes) {
+    const TempFolder folder;
+    write_classes(folder, "", {"rose", "lily"}, 4);
+    const ImageFolderDataset data(small(folder), Split::test, 3);
+    const ImageFolder files = list_image_folder(small(folder), Split::test, 3);
+    for (std::int64_t i = 0; i < data.size(); ++i) {
+        const std::string content = read_data_file(files.files[std::size_t(i)]);
+        const std::optional<SeenImage> seen = data.see(bytes_of(content), "file");
+        ASSERT_TRUE(seen);
+        EXPECT_EQ(seen->x.to_vector<float>(), data.read(std::span(&i, 1))["x"].to_vector<float>());
+        EXPECT_EQ(seen->size, data.stored_size(i));
+        // 16 of 18 pixels of the shorter side, from its middle.
+        EXPECT_NEAR(seen->box.height, double(seen->size.height) * 16 / 18, 1e-9);
+        EXPECT_NEAR(seen->box.top, double(seen->size.height) / 18, 1e-9);
+    }
+    EXPECT_THROW(data.see(bytes_of("no image"), "file"), IoError);
 }
 
 }  // namespace invar

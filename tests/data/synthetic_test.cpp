@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "files.h"
+#include "invar/image/encode.h"
 
 namespace invar {
 
@@ -108,6 +109,24 @@ TEST(Synthetic, NoiseIsWideEnoughThatSamplesOfAClassDiffer) {
     }
     ASSERT_EQ(all.y[0], all.y[7]);
     EXPECT_GT(difference / double(all.width), 0.05);
+}
+
+// Other sets of images take a file's image as a whole, in their own size and colours.
+TEST(Synthetic, SeesAFileAsAnImageOfItsSize) {
+    const SyntheticDataset grey({.size = 10, .height = 6, .width = 8, .channels = 1}, Split::test);
+    Image image(12, 16, 3, 255);
+    for (std::int64_t y = 0; y < 12; ++y)
+        for (std::int64_t x = 0; x < 8; ++x) std::fill_n(image.at(y, x), 3, std::uint8_t(0));
+    const std::string file = encode_png(image);
+    const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
+    const std::optional<SeenImage> seen = grey.see(bytes, "half.png");
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->x.shape(), (Shape{1, 6, 8, 1}));
+    const std::vector<float> x = seen->x.to_vector<float>();
+    EXPECT_EQ(x[0], -1) << "black by mean and std of 0.5";
+    EXPECT_EQ(x[7], 1);
+    EXPECT_EQ(seen->box.width, 16);
+    EXPECT_FALSE(SyntheticDataset({.size = 10, .channels = 2}, Split::test).see(bytes, "half.png"));
 }
 
 }  // namespace invar

@@ -10,6 +10,7 @@
 #include "invar/core/error.h"
 #include "invar/io/file.h"
 #include "invar/report/json.h"
+#include "invar/report/pictures.h"
 #include "invar/report/plot.h"
 #include "tests/io/scratch.h"
 #include "tests/report/made_up.h"
@@ -194,6 +195,35 @@ TEST(HtmlReport, ShowsItsPlotsInABrowserLightAndDark) {
         EXPECT_GT(picture.count(dark ? 0x4ac26b : 0x1a7f37), 100) << "ticked boxes";
         EXPECT_FALSE(has(read_file(scratch / "log"), "CONSOLE")) << read_file(scratch / "log");
     }
+}
+
+TEST(HtmlReport, ShowsThePicturesThatRunsLeftSideBySide) {
+    const Scratch scratch;
+    Validation v = made_up();
+    EXPECT_FALSE(has(page_of(v), "<img") || has(page_of(v), ">Pictures<"));
+    for (Arm* arm : {&v.baseline, &v.candidates[0]}) {
+        arm->runs[0].folder = scratch / arm->name;
+        std::filesystem::create_directories(arm->runs[0].folder / "pictures");
+        put(arm->runs[0].folder / "pictures/1.jpg", arm->name + " 1");
+    }
+    put(v.baseline.runs[0].folder / "pictures/2.jpg", "only here");
+    const std::string html = page_of(v);
+    expect_balanced(html);
+    EXPECT_TRUE(has(html, "<h2>Pictures</h2>"));
+    const std::size_t first = html.find("data:image/jpeg;base64," + base64("32-true 1"));
+    const std::size_t second = html.find("data:image/jpeg;base64," + base64("16-mixed 1"));
+    ASSERT_TRUE(first != html.npos && second != html.npos);
+    EXPECT_LT(first, second);
+    EXPECT_LT(second, html.find(base64("only here")));
+    for (const char* outside : {"http:", "https:", "<script", "<link", "url("}) EXPECT_FALSE(has(html, outside));
+}
+
+TEST(HtmlReport, WritesBytesAsBase64) {
+    EXPECT_EQ(base64(""), "");
+    EXPECT_EQ(base64("f"), "Zg==");
+    EXPECT_EQ(base64("fo"), "Zm8=");
+    EXPECT_EQ(base64("foo"), "Zm9v");
+    EXPECT_EQ(base64("\xff\xfe"), "//4=");
 }
 
 }  // namespace

@@ -86,5 +86,15 @@ TEST(Bench, RefusesBadOptions) {
     EXPECT_ERROR(with([](auto& o) { o.precisions = {"32-true", "int4"}; }), UsageError, "int4");
 }
 
+// Batches of images with texts hold more than random images could stand for.
+TEST(Bench, TakesDataThatAreMoreThanLabelsAsTheyAre) {
+    BenchOptions options;
+    options.base = parse_config(
+        "data: {name: icdar2015, root: /nowhere, size: 64}\nmodel: {name: dbnet}\ntask: {name: text_detection}\n"
+        "trainer: {threads: 1}\n",
+        "test");
+    EXPECT_ERROR(run_bench(options), UsageError, "/nowhere");
+}
+
 }  // namespace
 }  // namespace invar
