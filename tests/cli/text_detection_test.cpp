@@ -75,6 +75,37 @@ TEST_F(TextDetectionCommands, FindTheMetricAsPeopleSayIt) {
     EXPECT_TRUE(has(wrong.error(), "did you mean 'val_hmean'?")) << wrong.err;
 }
 
+// Skips the steps that matter, and learns less: found by diagnose, mended by tune.
+TEST_F(TextDetectionCommands, TeachTheLessonOfAStaticScale) {
+    const Words few = {"data.scenes=160", "trainer.max_epochs=1", "trainer.threads=1", "data.num_workers=0"};
+    const auto with = [&](Words words, const Words& more) {
+        words.insert(words.begin() + 1, "lesson_hmean_static_scale");
+        words.insert(words.end(), few.begin(), few.end());
+        words.insert(words.end(), more.begin(), more.end());
+        return invar(words);
+    };
+    const Result wrong = with({"train"}, {"exp_name=wrong", "--quiet"});
+    EXPECT_EQ(wrong.code, 1);
+    EXPECT_TRUE(has(wrong.err, "steps were skipped; find out why with: invar diagnose runs/wrong")) << wrong.err;
+    EXPECT_EQ(with({"train"}, {"exp_name=mended", "scaler.dynamic=true"}).code, 0);
+    EXPECT_GT(summary("wrong").at("skipped_steps"), 10) << "of 20";
+    EXPECT_LE(summary("mended").at("skipped_steps"), 4) << "until the scale is found";
+
+    const Result found = with({"diagnose"}, {"--steps", "3", "--json"});
+    EXPECT_EQ(found.code, 1) << found.err;
+    const auto diagnosis = nlohmann::json::parse(found.out);
+    EXPECT_EQ(diagnosis.at("finding").at("blame"), "loss scale");
+    EXPECT_EQ(diagnosis.at("finding").at("direction"), "backward");
+    EXPECT_EQ(diagnosis.at("concerns").size(), 0u) << diagnosis.at("concerns");
+    EXPECT_GE(diagnosis.at("scale").at("overflows"), 1);
+
+    const Result tuned = with({"tune"}, {"--target", "0.3", "--batches", "2", "--steps", "0", "--no-validate"});
+    EXPECT_EQ(tuned.code, 0) << tuned.out << tuned.err;
+    EXPECT_TRUE(has(tuned.out, "scaler:\n  enabled: true\n  dynamic: true\n")) << tuned.out;
+    EXPECT_TRUE(has(tuned.out, "invar validate lesson_hmean_static_scale ")) << tuned.out;
+    EXPECT_TRUE(has(tuned.out, " scaler.dynamic=true --candidates 16-mixed")) << tuned.out;
+}
+
 // The experiment that validates FP16 is the one that FP32 trains, whatever is changed there.
 TEST_F(TextDetectionCommands, HoldFp16AgainstTheExperimentItself) {
     const ConfigSources shipped{{std::filesystem::path(INVAR_SOURCE_DIR) / "configs"}};
