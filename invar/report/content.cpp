@@ -101,7 +101,7 @@ std::string approval_note(const Comparison& c) {
     constexpr const char* kNotes[] = {
         "Validated for production use, as far as figures can tell. The rest is for people to decide.",
         "Consider additional validation before anything is approved.",
-        "Not recommended: the difference is one of numerical instability until the opposite is shown.",
+        "Not recommended: take the difference for numerical instability until its cause is known.",
         "Nothing was validated: the baseline gives nothing to compare with."};
     return kNotes[static_cast<int>(c.verdict)];
 }

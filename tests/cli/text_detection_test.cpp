@@ -99,7 +99,7 @@ TEST_F(TextDetectionCommands, TeachTheLessonOfAStaticScale) {
     EXPECT_EQ(diagnosis.at("concerns").size(), 0u) << diagnosis.at("concerns");
     EXPECT_GE(diagnosis.at("scale").at("overflows"), 1);
 
-    const Result tuned = with({"tune"}, {"--target", "0.3", "--batches", "2", "--steps", "0", "--no-validate"});
+    const Result tuned = with({"tune"}, {"--target", "0.5", "--cosine", "0.9", "--steps", "0", "--no-validate"});
     EXPECT_EQ(tuned.code, 0) << tuned.out << tuned.err;
     EXPECT_TRUE(has(tuned.out, "scaler:\n  enabled: true\n  dynamic: true\n")) << tuned.out;
     EXPECT_TRUE(has(tuned.out, "invar validate lesson_hmean_static_scale ")) << tuned.out;
