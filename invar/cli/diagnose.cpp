@@ -73,9 +73,7 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     if (const std::string note = rows_note(d); !note.empty()) say("  " + paint(Colour::dim, note));
     say("");
     say(scale_sentence(d));
-    if (d.scale_drops > 0)
-        say(fmt::format("the loss scale was lowered {} time{}, to {:g}", d.scale_drops, d.scale_drops == 1 ? "" : "s",
-                        d.scale_survived));
+    if (const std::string sentence = overflow_sentence(d); !sentence.empty()) say(sentence);
     print_updates(d);
     say("");
     if (d.finding) print_finding(d.finding);

@@ -53,6 +53,13 @@ JsonLine json_of(const GradientError& e) {
     return line.add("worst", e.worst).add("worst_module", e.worst_module);
 }
 
+// The configuration with what was found.
+Config tuned(Config config, const Tuning& tuning) {
+    for (const std::string& module : tuning.modules) config.trainer.precision_overrides.emplace_back(module, "32-true");
+    if (tuning.scaler) config.scaler.enabled = config.scaler.dynamic = true;
+    return config;
+}
+
 // One figure a way of running: FP32, the candidate, the candidate with the modules kept.
 std::vector<std::pair<std::string, BenchResult>> costs(const Config& config, const TuneArguments& a,
                                                        const Precision& candidate, const Tuning& tuning) {
@@ -63,10 +70,8 @@ std::vector<std::pair<std::string, BenchResult>> costs(const Config& config, con
     options.steps = a.steps;
     std::vector<std::pair<std::string, BenchResult>> all;
     for (const BenchResult& result : run_bench(options)) all.emplace_back(result.precision, result);
-    if (tuning.modules.empty()) return all;
-    options.base.trainer.precision_overrides = config.trainer.precision_overrides;
-    for (const std::string& module : tuning.modules)
-        options.base.trainer.precision_overrides.emplace_back(module, "32-true");
+    if (!tuning.changes()) return all;
+    options.base = tuned(config, tuning);
     options.precisions = {candidate.name()};
     all.emplace_back("tuned", run_bench(options).front());
     return all;
@@ -75,12 +80,12 @@ std::vector<std::pair<std::string, BenchResult>> costs(const Config& config, con
 // Gradients on a few batches are evidence; the verdict is validate's.
 int validate_tuned(const Config& given, const TuneArguments& a, const Precision& candidate, const Tuning& tuning) {
     ValidateOptions options;
-    options.base = given;
+    options.base = tuned(given, tuning);
     options.candidates = {candidate.name()};
     options.seeds = a.seeds;
     std::vector<std::string> overrides = a.overrides();
-    for (const std::string& module : tuning.modules)
-        options.base.trainer.precision_overrides.emplace_back(module, "32-true");
+    if (tuning.scaler && !given.scaler.enabled) overrides.emplace_back("scaler.enabled=true");
+    if (tuning.scaler && !given.scaler.dynamic) overrides.emplace_back("scaler.dynamic=true");
     if (!tuning.modules.empty()) overrides.push_back("trainer.precision_overrides=" + tuning.overrides());
     if (!a.leave_unvalidated) return run_validation(options, a.config(), overrides, a.json);
     if (a.json) return 0;
@@ -100,6 +105,7 @@ int tune_command(const TuneArguments& a) {
     TuneOptions options;
     options.candidate = chosen.candidate;
     options.scale = chosen.scale;
+    options.scaling = chosen.scaling;
     options.target = a.target;
     options.batches = a.batches;
     LiveLine line;
@@ -118,7 +124,10 @@ int tune_command(const TuneArguments& a) {
     if (a.json) {
         JsonLine json, cost;
         json.add("met", gains).add("candidate", options.candidate.name()).add("overrides", tuning.overrides());
-        json.add("before", json_of(tuning.before)).add("after", json_of(tuning.after)).add("trials", tuning.trials);
+        json.add("scaler", tuning.scaler)
+            .add("before", json_of(tuning.before))
+            .add("after", json_of(tuning.after))
+            .add("trials", tuning.trials);
         for (const auto& [name, r] : measured)
             cost.add(name, JsonLine().add("ms_per_step", r.ms_per_step).add("peak_bytes", r.memory.peak_total));
         say(json.add("costs", cost).text());
@@ -129,7 +138,7 @@ int tune_command(const TuneArguments& a) {
                     a.batches, a.batches == 1 ? "" : "es", tuning.candidates, tuning.trials));
     Table errors({"", "error", "cosine", "worst", "in"});
     add_error(errors, options.candidate.name(), tuning.before);
-    if (!tuning.modules.empty()) add_error(errors, "tuned", tuning.after);
+    if (tuning.changes()) add_error(errors, "tuned", tuning.after);
     say(errors.text("  "));
     if (!tuning.met) {
         say(paint(Colour::red,
@@ -145,9 +154,9 @@ int tune_command(const TuneArguments& a) {
         return 1;
     }
     if (tuning.modules.empty())
-        say(paint(Colour::green, "the target holds as it is: no module needs FP32"));
-    else
-        say(tuning.yaml());
+        say(paint(Colour::green, tuning.scaler ? "the target holds with a loss scale that moves: no module needs FP32"
+                                               : "the target holds as it is: no module needs FP32"));
+    if (tuning.changes()) say(tuning.yaml());
     if (!measured.empty()) {
         Table table({"", "ms/step", "samples/s", "peak memory"});
         for (const auto& [name, r] : measured)

@@ -119,7 +119,7 @@ void add_validate(CLI::App& app, int& exit_code) {
     command
         ->add_option("--candidates", a.candidates,
                      "Precisions to judge against FP32, or configured for its own precision_schedule or overrides; "
-                     "16-mixed,bf16-mixed where it has none")
+                     "what the configuration trains in unless set, 16-mixed,bf16-mixed where that is FP32")
         ->option_text("PRECISION|configured,...")
         ->delimiter(',')
         ->allow_extra_args(false);  // what follows is for the configuration

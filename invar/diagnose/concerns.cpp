@@ -41,6 +41,18 @@ double vanishing_share(const Tally& tally, Dtype format, int exponent) {
     return tally.counted() > 0 ? double(below) / double(tally.counted()) : 0.0;
 }
 
+namespace {
+
+// The share of a passage that vanishes and would have counted.
+double lost_share(const Passage& passage, Dtype format, int exponent) {
+    const Tally& low = passage.low;
+    if (low.counted() == 0) return 0.0;
+    return vanishing_share(low, format, exponent) -
+           vanishing_share(passage.faint, format, exponent) * double(passage.faint.counted()) / double(low.counted());
+}
+
+}  // namespace
+
 ScaleRange scale_range(const Tally& gradients, Dtype format) {
     constexpr double kFew = 0.001;
     constexpr int kFarthest = 126;
@@ -96,11 +108,12 @@ void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages
 }
 
 int judged_scale(const Diagnosis& d, Direction direction) {
-    return direction == Direction::backward && d.scaled && d.scale.any_gradients ? d.scale.recommended : 0;
+    if (direction == Direction::forward || !d.scaled || !d.scale.any_gradients) return 0;
+    return d.scaling == Scaling::moving ? d.scale.recommended : std::ilogb(d.scale_survived);
 }
 
 bool vanishes(const Diagnosis& d, const Passage& passage, Direction direction) {
-    return vanishing_share(passage.low, d.format, judged_scale(d, direction)) > kMany;
+    return lost_share(passage, d.format, judged_scale(d, direction)) > kMany;
 }
 
 bool overflows(const Diagnosis& d, const Passage& passage, Direction direction) {
@@ -120,8 +133,17 @@ void add_range_concerns(Diagnosis& d) {
         c.text = fmt::format("{} of what passes {} through {} {} in {}", amount, name_of(direction), title(module),
                              over ? "overflows" : "vanishes", name_of(d.format));
         if (direction == Direction::backward && d.scaled)
-            c.text += fmt::format(" at the best loss scale, 2^{}", judged_scale(d, direction));
-        if (!module.empty() && module != "loss") c.remedy = Remedy::of_overrides({{module, kFullPrecision.name()}});
+            c.text += d.scaling == Scaling::moving ? fmt::format(" at the best loss scale, 2^{}", d.scale.recommended)
+                      : d.scaling == Scaling::fixed
+                          ? fmt::format(" at the loss scale {:g}, which scaler.dynamic=false keeps", d.scale_survived)
+                          : " without a loss scale";
+        const bool by_scale =
+            direction == Direction::backward && d.scaled && d.scaling != Scaling::moving && d.scale.vanishing <= kMany;
+        if (by_scale)
+            c.remedy = d.scaling == Scaling::off ? Remedy::of_scaling()
+                                                 : Remedy::of_init_scale(std::exp2(d.scale.recommended));
+        else if (!module.empty() && module != "loss")
+            c.remedy = Remedy::of_overrides({{module, kFullPrecision.name()}});
         d.concerns.push_back(std::move(c));
     };
     const auto look = [&](const LayerPassages& layer, Direction direction, Concern::Kind kind) {
@@ -131,7 +153,7 @@ void add_range_concerns(Diagnosis& d) {
         const Tally& low = passage.low;
         add(kind, direction, layer.module,
             over ? double(low.formats[0].overflow) / double(low.counted())
-                 : vanishing_share(low, d.format, judged_scale(d, direction)));
+                 : lost_share(passage, d.format, judged_scale(d, direction)));
         return true;
     };
     for (const Concern::Kind kind : {Concern::Kind::overflow, Concern::Kind::underflow}) {

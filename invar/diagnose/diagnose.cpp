@@ -24,6 +24,7 @@ class Run {
         d_.format = o_.format;
         d_.candidate = o_.candidate.name();
         d_.scaled = o_.candidate.needs_scaler() || !o_.replays;
+        d_.scaling = o_.scaling;
         d_.scale_survived = o_.candidate.needs_scaler() ? o_.scale : 1.0;
         setup.train_data->start_epoch(epoch_);
     }
@@ -63,12 +64,15 @@ Finding Run::find(const StepStart& start, const Precision& precision, double sca
     return finding;
 }
 
-// A scale that is too large is a scaler's daily bread and no finding, as long as a smaller one serves.
+// A scale that is too large is a scaler's daily bread and no finding, as long as it moves and a smaller one serves.
 void Run::try_candidate(const StepStart& start) {
-    if (!o_.replays || d_.finding) return;
+    const bool moves = o_.scaling == Scaling::moving || !d_.scaled;
+    if (!o_.replays || (d_.finding && moves)) return;
     if (replayed(start, o_.candidate, d_.scale_survived, nullptr).finite) return;
+    if (!moves) ++d_.overflows;
+    if (d_.finding) return;
     const Finding finding = find(start, o_.candidate, d_.scale_survived);
-    if (finding.blame != Blame::loss_scale) {
+    if (finding.blame != Blame::loss_scale || !moves) {
         d_.finding = finding;
         return;
     }
@@ -151,10 +155,11 @@ DiagnoseOptions diagnose_options(Config& config, const std::string& as) {
     else
         options.candidate = Precision::parse(options.format == Dtype::f16 ? "16-mixed" : "bf16-mixed");
     options.scale = config.scaler.enabled ? config.scaler.init_scale : 1.0;
+    options.scaling = scaling_of(config.scaler);
     config.trainer.precision = kFullPrecision.name();
     config.trainer.amp_level = "auto";
     config.trainer.precision_schedule.clear();  // one that begins at step 0 would be the precision
-    config.trainer.recompute = "none";           // the same numbers, and every op runs once
+    config.trainer.recompute = "none";          // the same numbers, and every op runs once
     return options;
 }
 

@@ -15,8 +15,9 @@ struct DiagnoseOptions {
     Dtype format = Dtype::f16;  // what values are held against; the candidate's, unless another was asked for
     bool replays = true;        // also runs the candidate; false for formats that only the tallies know
     int steps = 10;
-    double scale = 65536.0;  // of the loss, to begin with; halved while it overflows, as a scaler does
-    LossFunction loss = {};  // none: the run's own
+    double scale = 65536.0;  // of the loss, to begin with; halved while it overflows, as a scaler does, where it moves
+    Scaling scaling = Scaling::moving;
+    LossFunction loss = {};                                                     // none: the run's own
     std::function<void(int step, std::vector<Batch>& group)> before_step = {};  // may change the batches
     std::function<void(double share)> progress = {};
 };
@@ -66,6 +67,8 @@ struct Diagnosis {
     ScaleRange scale;
     double scale_survived = 1.0;  // the loss scale at the end
     int scale_drops = 0;          // times it had to be lowered
+    Scaling scaling = Scaling::moving;
+    int overflows = 0;  // steps that a scale which does not move overflowed at
     std::vector<LostUpdates> updates;
     Finding finding;  // NaN or Inf
     std::vector<Concern> concerns;

@@ -150,7 +150,7 @@ void Search::blame_scale() {
     f_.explanation = fmt::format(
         "all is finite when the loss is not scaled so far: at 2^{} the whole step is, at {:g} it overflows "
         "{}; "
-        "a dynamic scaler finds this by itself and loses a step each time",
+        "a dynamic scaler (scaler.dynamic=true) finds this by itself and loses a step each time",
         good, scale_, name_of(f_.dtype));
     set_remedy(Remedy::of_init_scale(std::exp2(std::max(0, good - 1))), true);
 }

@@ -1,6 +1,7 @@
 #include "invar/diagnose/instruments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <span>
 
@@ -33,6 +34,17 @@ Tensor dense_on_host(const Tensor& tensor) {
 
 }  // namespace
 
+// The tail of a saturated sigmoid's gradients goes on for ever: half of the values, and no part of their sum.
+void Passage::add_low(const Tally& tensor) {
+    constexpr int kFaint = 30;  // so many powers of two below the largest
+    low.add(tensor);
+    Tally tail(tensor.formats.size());
+    const int limit = std::ilogb(tensor.largest) - kFaint + 127;
+    for (int i = 0; i < limit && tensor.largest > 0; ++i)
+        tail.values += tail.exponents[std::size_t(i)] = tensor.exponents[std::size_t(i)];
+    faint.add(tail);
+}
+
 void FormatMap::forward(const ForwardRun& run) {
     if (is_cast(run.op)) return;
     if (run.result.node()) numbers_[run.result.node().get()] = ops.size();
@@ -61,7 +73,7 @@ void Instruments::tally(const Tensor& tensor, bool low, Passage& passage) const 
     Tally tally(1);
     tally_values(host.dtype(), host.raw(), std::size_t(host.numel()), std::span(&format_, 1), tally);
     passage.all.add(tally);
-    if (low) passage.low.add(tally);
+    if (low) passage.add_low(tally);
 }
 
 const FormatMap::Op* Instruments::op(std::size_t number, const std::string& module, const char* name) const {

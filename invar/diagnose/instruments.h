@@ -32,10 +32,12 @@ class FormatMap : public OpWatcher {
 
 // One direction of one module.
 struct Passage {
-    explicit Passage(std::size_t formats = 1) : all(formats), low(formats) {}
-    Tally all;  // everything, for extremes and exponents
-    Tally low;  // what the candidate holds in its format, for everything else
-    void add(const Passage& other) { all.add(other.all), low.add(other.low); }
+    explicit Passage(std::size_t formats = 1) : all(formats), low(formats), faint(formats) {}
+    Tally all;    // everything, for extremes and exponents
+    Tally low;    // what the candidate holds in its format, for everything else
+    Tally faint;  // exponents of those among them that are next to nothing beside the largest of their own tensor
+    void add(const Passage& other) { all.add(other.all), low.add(other.low), faint.add(other.faint); }
+    void add_low(const Tally& tensor);
 };
 
 struct LayerPassages {

@@ -12,6 +12,12 @@ namespace invar {
 
 inline const Precision kFullPrecision = Precision::parse("32-true");
 
+// How a run scales its loss: a scale that moves gives way where it overflows, a fixed one skips every such step.
+enum class Scaling { moving, fixed, off };
+inline Scaling scaling_of(const ScalerConfig& scaler) {
+    return !scaler.enabled ? Scaling::off : scaler.dynamic ? Scaling::moving : Scaling::fixed;
+}
+
 // What a replay starts from. The weights are those of the model as it is.
 struct StepStart {
     std::span<const Batch> group;  // more than one: gradient accumulation

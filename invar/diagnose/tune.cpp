@@ -36,6 +36,7 @@ class Search {
     GradientError error_with(const Set& kept);
     bool good(const Set& kept);
     Set smallest(Set kept);
+    bool mend_scaling(const GradientError& before);
     std::vector<double> gradients() const;
 
     Setup& setup_;
@@ -110,7 +111,7 @@ GradientError Search::error_with(const Set& kept) {
                 .finite;
         };
         error.finite = attempt();
-        while (!error.finite && scale > 1) {
+        while (!error.finite && scale > 1 && o_.scaling == Scaling::moving) {
             scale = std::max(1.0, scale / kScaleStep);
             error.finite = attempt();
         }
@@ -177,12 +178,31 @@ Search::Set Search::smallest(Set kept) {
     return kept;
 }
 
+// Whether a scale that moves brings the gradients nearer to FP32's than the run's own, which does not; it is then kept.
+bool Search::mend_scaling(const GradientError& before) {
+    constexpr double kNearer = 0.9;
+    if (o_.scaling == Scaling::moving || !o_.candidate.needs_scaler()) return false;
+    const TuneOptions own = o_;
+    o_.scaling = Scaling::moving;
+    o_.scale = std::max(o_.scale, ScalerConfig{}.init_scale);
+    known_.clear();
+    const GradientError now = error_with({});
+    if (now.finite && (!before.finite || now.worst < kNearer * before.worst)) return true;
+    o_ = own;
+    known_.clear();
+    return false;
+}
+
 Tuning Search::run() {
     Tuning tuning;
     tuning.candidates = int(units_.size());
     Set kept;
     tuning.before = error_with({});
     tuning.met = o_.target.met(tuning.before);
+    if (!tuning.met && mend_scaling(tuning.before)) {
+        tuning.scaler = true;
+        tuning.met = good({});
+    }
     if (!tuning.met) {
         for (std::size_t i = 0; i < units_.size(); ++i) kept.push_back(i);
         tuning.met = good(kept);
@@ -203,8 +223,9 @@ std::string Tuning::overrides() const {
 }
 
 std::string Tuning::yaml() const {
-    if (modules.empty()) return "trainer:\n  precision_overrides: {}\n";
-    std::string text = "trainer:\n  precision_overrides:\n";
+    const std::string scaling = scaler ? "scaler:\n  enabled: true\n  dynamic: true\n" : "";
+    if (modules.empty()) return scaler ? scaling : "trainer:\n  precision_overrides: {}\n";
+    std::string text = scaling + "trainer:\n  precision_overrides:\n";
     // Names of blocks are numbers ("0"), which YAML would read as such.
     for (const std::string& module : modules) text += fmt::format("    \"{}\": 32-true\n", module);
     return text;

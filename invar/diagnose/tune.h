@@ -25,18 +25,21 @@ struct TuneOptions {
     Precision candidate = Precision::parse("16-mixed");
     TuneTarget target;
     int batches = 4;         // groups of them where gradients are accumulated
-    double scale = 65536.0;  // of the loss; lowered where it alone overflows
+    double scale = 65536.0;  // of the loss; lowered where it alone overflows and may move
+    Scaling scaling = Scaling::moving;
     LossFunction loss = {};  // none: the run's own
     std::function<void(int trials)> progress = {};
 };
 
 struct Tuning {
     std::vector<std::string> modules;  // to keep in FP32, in the order they run
+    bool scaler = false;               // a scaler that moves is needed too, and was not there
     bool met = false;                  // with those; false: no set of modules meets the target
     GradientError before, after;
     int trials = 0;
     int candidates = 0;  // modules that could have been kept
-    // {fc1: 32-true, ...}, and the same as a block of YAML.
+    bool changes() const { return scaler || !modules.empty(); }
+    // {fc1: 32-true, ...}, and all that is to be set as a block of YAML.
     std::string overrides() const;
     std::string yaml() const;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/report/monitoring.h"
 #include "invar/report/text.h"
 
 namespace invar {
@@ -12,9 +13,8 @@ namespace {
 
 using State = CheckItem::State;
 
-// The speed-up and the gradient norms that the checklist asks for, and a training run of full length.
+// The speed-up that the checklist asks for, and a training run of full length.
 constexpr double kSpeedUp = 1.10;
-constexpr double kNormFactor = 2.0;
 constexpr double kFullEpochs = 10;
 
 std::string bytes_or_unknown(double bytes) {
@@ -35,7 +35,7 @@ std::vector<std::string> purposes_of(const Arm& a, const Arm& b) {
         for (const auto& entry : arm->memory)
             if (std::find(names.begin(), names.end(), entry.first) == names.end() && entry.first != "total")
                 names.push_back(entry.first);
-    names.emplace_back("total");
+    names.insert(names.begin(), "total");
     std::erase_if(
         names, [&](const std::string& name) { return std::isnan(a.memory_of(name)) && std::isnan(b.memory_of(name)); });
     return names;
@@ -65,7 +65,7 @@ std::string unmeasured(const Arm& arm, const std::string& missing) {
 
 CheckItem finite_item(const Arm& arm) {
     if (arm.runs.empty() && arm.verdict == Verdict::invalid)
-        return {State::open, "Check for NaN/Inf values", "it was not trained"};
+        return {State::open, "Check for NaN/Inf values in logs", "it was not trained"};
     const bool good = (!arm.failed() || arm.verdict == Verdict::invalid) && arm.all_finite();
     std::string measured = good ? "none in losses and final weights" : "found, or the run broke off";
     if (good && arm.runs.front().precision.empty()) measured = "none in the logged losses and metrics";
@@ -73,7 +73,7 @@ CheckItem finite_item(const Arm& arm) {
     if (std::isfinite(arm.final_scale)) measured += fmt::format(", final loss scale {:g}", arm.final_scale);
     if (const std::size_t times = arm.recoveries(); times > 0)
         measured += fmt::format("; recovered {} from instability", plural(double(times), "time"));
-    return {good && arm.recoveries() == 0 ? State::done : State::open, "Check for NaN/Inf values", measured};
+    return {good && arm.recoveries() == 0 ? State::done : State::open, "Check for NaN/Inf values in logs", measured};
 }
 
 CheckItem norm_item(const Comparison& c, const Arm& arm, const ReportContext& context) {
@@ -96,6 +96,22 @@ CheckItem memory_item(const Comparison& c, const Arm& arm) {
 }
 
 }  // namespace
+
+std::string approval_note(const Comparison& c) {
+    constexpr const char* kNotes[] = {
+        "Validated for production use, as far as figures can tell. The rest is for people to decide.",
+        "Consider additional validation before anything is approved.",
+        "Not recommended: take the difference for numerical instability until its cause is known.",
+        "Nothing was validated: the baseline gives nothing to compare with."};
+    return kNotes[static_cast<int>(c.verdict)];
+}
+
+std::vector<std::string> approval_items(const Comparison& c) {
+    std::vector<std::string> items;
+    for (const Arm& arm : c.candidates)
+        items.push_back(fmt::format("{} approved for production use ({})", arm.name, name_of(arm.verdict)));
+    return items;
+}
 
 std::vector<std::string> recoveries_of(const Arm& arm) {
     std::vector<std::string> all;
@@ -147,7 +163,8 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     add_time("MFU", base.mfu, arm.mfu, percent, false);
     add("Largest gradient norm", base.max_grad_norm, arm.max_grad_norm, known);
     for (const std::string& purpose : purposes_of(base, arm))
-        add("Memory: " + purpose, base.memory_of(purpose), arm.memory_of(purpose), bytes_or_unknown,
+        add(purpose == "total" ? "Memory Usage" : "Memory: " + purpose, base.memory_of(purpose), arm.memory_of(purpose),
+            bytes_or_unknown,
             purpose == "total" ? sign_of(base.memory_of(purpose), arm.memory_of(purpose), true, 0.01) : 0);
     return rows;
 }
@@ -180,11 +197,11 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
                          fmt::format("measured {:.2f}x the speed of {}", arm.speed_up, context.baseline)});
     items.push_back(memory_item(c, arm));
     items.push_back({State::done, "Document validation results", "this report"});
+    items.push_back({State::todo, "Get team approval", "to be signed under Approval"});
     const double epochs = arm.runs.empty() ? kUnknown : arm.runs.front().epochs;
     items.push_back({std::isnan(epochs) && ran ? State::unknown : state(ran && epochs >= kFullEpochs),
                      "Test on full training run (10+ epochs)",
                      std::isnan(epochs) ? "not measured" : "these runs have " + epochs_text(epochs)});
-    items.push_back({State::todo, "Get team approval", "for people to give"});
     items.push_back({State::todo, "Monitor production metrics closely", "after this report"});
     return items;
 }

@@ -27,6 +27,10 @@ std::vector<std::pair<std::string, std::string>> statistics_rows(const Compariso
 // Seed (or run), baseline, candidate, change; empty for one run an arm.
 std::vector<ResultRow> seed_rows(const Comparison& comparison, const Arm& arm);
 
+// What stands before the lines that people sign, and a line to tick for each candidate.
+std::string approval_note(const Comparison& comparison);
+std::vector<std::string> approval_items(const Comparison& comparison);
+
 // What its runs were saved from, a sentence each.
 std::vector<std::string> recoveries_of(const Arm& arm);
 

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <fstream>
 
+#include "invar/core/shell.h"
 #include "invar/kernels/kernels.h"
 #include "invar/report/text.h"
 #include "invar/validate/command_line.h"
@@ -85,11 +86,14 @@ ReportContext validation_context(const Validation& v, const std::string& config,
                                : "part of the validation set: trainer.limit_val_batches";
     context.rollback = back_to_fp32(v, config, overrides);
     context.rollback_note = fmt::format(
-        "The settings of the FP32 run of this report lie in {}. Note what happened, then look for the cause: skipped "
-        "steps, scale and gradient norms are in each run's metrics.jsonl.",
-        (v.folder / (v.options.seeds > 1 ? fmt::format("fp32_seed{}", base.seed) : "fp32") / "config.yaml").string());
+        "The settings of the FP32 run of this report lie in {}. Note what happened, then look for the cause: "
+        "`{} diagnose RUN` names the operation, and skipped steps, scale and gradient norms are in each run's "
+        "metrics.jsonl.",
+        (v.folder / (v.options.seeds > 1 ? fmt::format("fp32_seed{}", base.seed) : "fp32") / "config.yaml").string(),
+        program_name());
     context.reproduce = again(v, config, overrides);
     context.settings = to_yaml(base);
+    context.monitor = base.monitor;
     return context;
 }
 

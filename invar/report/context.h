@@ -19,6 +19,7 @@ struct ReportContext {
     std::string rollback_note;                               // a sentence or two on it
     std::string reproduce;                                   // a shell command
     std::string settings;                                    // YAML, "" where there is none
+    MonitorConfig monitor;                                   // which gradients are large, and which small
 };
 
 // config and overrides as they were given on the command line. The machine and the moment are those of the call.

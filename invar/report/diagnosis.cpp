@@ -160,6 +160,15 @@ std::string scale_sentence(const Diagnosis& d) {
         s.least, s.most, s.recommended, std::exp2(s.recommended));
 }
 
+std::string overflow_sentence(const Diagnosis& d) {
+    if (d.scale_drops > 0)
+        return fmt::format("the loss scale was lowered {} time{}, to {:g}", d.scale_drops,
+                           d.scale_drops == 1 ? "" : "s", d.scale_survived);
+    if (d.overflows == 0) return "";
+    return fmt::format("{} of {} steps overflow at the loss scale {:.17g}, which does not move: each is skipped",
+                       d.overflows, d.steps, d.scale_survived);
+}
+
 std::string json_diagnosis(const Diagnosis& d) {
     nlohmann::json layers = nlohmann::json::array(), updates = nlohmann::json::array(),
                    concerns = nlohmann::json::array();
@@ -190,7 +199,9 @@ std::string json_diagnosis(const Diagnosis& d) {
                             {"recommended_log2", d.scale.recommended},
                             {"vanishing", d.scale.vanishing},
                             {"drops", d.scale_drops},
-                            {"survived", d.scale_survived}}},
+                            {"survived", d.scale_survived},
+                            {"moves", d.scaling == Scaling::moving},
+                            {"overflows", d.overflows}}},
                           {"updates", updates},
                           {"finding", nlohmann::json::parse(d.finding.json().text())},
                           {"concerns", concerns}};
@@ -207,7 +218,8 @@ std::string html_diagnosis(const Diagnosis& d, const std::string& title) {
                                "kept in {} alone</h2>\n{}",
                                heat(d, Direction::forward), heat(d, Direction::backward),
                                table(passage_rows(d)) + (note.empty() ? "" : fmt::format("<p>{}</p>\n", e(note))),
-                               e(scale_sentence(d)), name_of(d.format), updates_table(d));
+                               e(scale_sentence(d) + (overflow_sentence(d).empty() ? "" : "; " + overflow_sentence(d))),
+                               name_of(d.format), updates_table(d));
     return fmt::format(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
         "content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n<style>{1}{2}</style>\n</head>\n<body>\n"

@@ -22,6 +22,8 @@ std::string rows_note(const Diagnosis& diagnosis);
 
 // Sentences: the loss scales that serve, or why none does.
 std::string scale_sentence(const Diagnosis& diagnosis);
+// What the candidate's own loss scale went through; "" where nothing overflowed.
+std::string overflow_sentence(const Diagnosis& diagnosis);
 
 // Where there is neither a finding nor a concern.
 std::string healthy_sentence(const Diagnosis& diagnosis);

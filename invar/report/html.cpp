@@ -7,6 +7,7 @@
 #include "invar/report/content.h"
 #include "invar/report/json.h"
 #include "invar/report/markdown.h"
+#include "invar/report/monitoring.h"
 #include "invar/report/pictures.h"
 #include "invar/report/plot.h"
 #include "invar/report/style.h"
@@ -180,6 +181,32 @@ std::string checklist_html(const Comparison& c, const Arm& arm, const ReportCont
     return text + "</ul>\n";
 }
 
+std::string monitoring_html(const Comparison& c, const Arm& arm, const ReportContext& context) {
+    const std::vector<MonitorRow> rows = monitoring_rows(c, arm, context);
+    if (rows.empty()) return "";
+    std::string text = fmt::format(
+        "<h3>Monitoring</h3>\n<div class=\"wide\"><table>\n<thead><tr><th></th><th>{}</th><th>{}</th><th>wanted</th>"
+        "<th>met</th></tr></thead>\n<tbody>\n",
+        e(context.baseline), e(arm.name));
+    for (const MonitorRow& row : rows)
+        text += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td{}>{}</td></tr>\n", e(row.what),
+                            e(row.baseline), e(row.candidate), e(row.wanted),
+                            tone(!row.met   ? 0
+                                 : *row.met ? 1
+                                            : -1),
+                            !row.met   ? "not measured"
+                            : *row.met ? "yes"
+                                       : "no");
+    return text + "</tbody></table></div>\n";
+}
+
+std::string approval_html(const Comparison& c) {
+    std::string text = fmt::format("<p>{}</p>\n<ul class=\"checklist\">\n", e(approval_note(c)));
+    for (const std::string& item : approval_items(c))
+        text += fmt::format("<li><span class=\"box\" aria-label=\"to do\"></span><span>{}</span></li>\n", e(item));
+    return text + "</ul>\n<p>Signed off by: ______________________</p>\n<p>Date: ______________________</p>\n";
+}
+
 std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& context) {
     std::string text =
         fmt::format("<section>\n<h2>{} {}</h2>\n<p>{}.</p>\n", e(arm.name), badge(arm.verdict), prose(arm.reason));
@@ -197,6 +224,7 @@ std::string candidate(const Comparison& c, const Arm& arm, const ReportContext& 
         text += "</tbody></table></div>\n</div><div>\n<h3>Seed by seed</h3>\n" +
                 rows_table("seed", context.baseline, arm.name, seed_rows(c, arm)) + "</div></div>\n";
     }
+    text += monitoring_html(c, arm, context);
     if (const auto all = recoveries_of(arm); !all.empty()) {
         text += "<h3>Recoveries</h3>\n<ul>\n";
         for (const std::string& recovery : all) text += fmt::format("<li>{}</li>\n", e(recovery));
@@ -239,6 +267,7 @@ std::string html_report(const Comparison& c, const ReportContext& context) {
     std::string limits;
     for (const std::string& paragraph : limits_of(c)) limits += fmt::format("<p>{}</p>\n", prose(paragraph));
     body += section("What this cannot show", limits);
+    body += section("Approval", approval_html(c));
     body +=
         section("Rollback plan", "<p>If a low-precision run causes trouble, go back to the baseline at once:</p>\n" +
                                      (context.rollback.empty() ? "" : command_block(context.rollback)) +

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/report/content.h"
+#include "invar/report/monitoring.h"
 
 namespace invar {
 
@@ -74,6 +75,16 @@ Json candidate_of(const Comparison& c, const Arm& arm, const ReportContext& cont
     if (!arm.disturbed.empty()) json["disturbed"] = arm.disturbed;
     json["grad_norm_ratio"] = arm.grad_norm_ratio;
     json["statistics"] = statistics_of(arm.equivalence);
+    json["monitoring"] = Json::array();
+    for (const MonitorRow& row : monitoring_rows(c, arm, context)) {
+        Json each = {{"what", row.what},
+                     {"baseline", row.baseline},
+                     {"candidate", row.candidate},
+                     {"wanted", row.wanted},
+                     {"met", nullptr}};
+        if (row.met) each["met"] = *row.met;
+        json["monitoring"].push_back(std::move(each));
+    }
     json["checklist"] = Json::array();
     for (const CheckItem& item : checklist(c, arm, context)) {
         constexpr const char* kStates[] = {"done", "open", "unknown", "open"};
@@ -99,6 +110,8 @@ std::string json_report(const Comparison& c, const ReportContext& context) {
     json["baseline"] = arm_of(c.baseline);
     json["candidates"] = Json::array();
     for (const Arm& arm : c.candidates) json["candidates"].push_back(candidate_of(c, arm, context));
+    json["approval"] = {
+        {"note", approval_note(c)}, {"approved", nullptr}, {"signed_off_by", nullptr}, {"date", nullptr}};
     json["rollback"] = context.rollback;
     json["reproduce"] = context.reproduce;
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

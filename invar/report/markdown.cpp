@@ -5,6 +5,7 @@
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
 #include "invar/report/content.h"
+#include "invar/report/monitoring.h"
 #include "invar/report/text.h"
 
 namespace invar {
@@ -44,6 +45,15 @@ std::string candidate_section(const Comparison& c, const Arm& arm, const ReportC
         if (const auto rows = seed_rows(c, arm); !rows.empty())
             text += "Seed by seed:\n\n" + rows_table("Seed", context, arm, rows) + "\n";
     }
+    if (const auto rows = monitoring_rows(c, arm, context); !rows.empty()) {
+        MarkdownTable table({"Monitored", context.baseline, arm.name, "Wanted", "Met"});
+        for (const MonitorRow& row : rows)
+            table.row({row.what, row.baseline, row.candidate, row.wanted,
+                       !row.met   ? "not measured"
+                       : *row.met ? "yes"
+                                  : "no"});
+        text += "### Monitoring\n\n" + table.str() + "\n";
+    }
     if (const auto all = recoveries_of(arm); !all.empty()) {
         text += "### Recoveries\n\n";
         for (const std::string& recovery : all) text += fmt::format("- {}\n", recovery);
@@ -70,6 +80,9 @@ std::string markdown_report(const Comparison& c, const ReportContext& context) {
     for (const Arm& arm : c.candidates) text += candidate_section(c, arm, context);
     text += "## What this cannot show\n\n";
     for (const std::string& paragraph : limits_of(c)) text += paragraph + "\n\n";
+    text += "## Approval\n\n" + approval_note(c) + "\n\n";
+    for (const std::string& item : approval_items(c)) text += fmt::format("- [ ] {}\n", item);
+    text += "\nSigned off by: ______________________\n\nDate: ______________________\n\n";
     text += "## Rollback plan\n\nIf a low-precision run causes trouble, go back to the baseline at once:\n\n";
     if (!context.rollback.empty()) text += fenced(context.rollback, "bash");
     text += context.rollback_note + "\n\n";

@@ -203,11 +203,15 @@ void Monitor::collect_gradients(const Measurement& measurement, Findings& findin
     if (all.nonfinite > 0) return;  // told by name when the step was skipped
     const double scale = all.grad_norm > 0 ? std::sqrt(all.sum_squares) / double(all.grad_norm) : 1.0;
     auto& norms = metrics(findings).grad_norms;
+    auto& small = metrics(findings).small_grad_norms;
+    const std::vector<Parameter*>& parameters = setup_.optimizer->store().parameters();
     double squares = 0.0;
     bool any = false;  // a module that is frozen has no norm, which is not a small one
     for (std::size_t i = 0; i < module_of_.size(); ++i) {
         squares += measurement.gradients[i].sum_squares;
         any = any || measurement.have_gradients[i];
+        const double own = std::sqrt(measurement.gradients[i].sum_squares) / scale;
+        if (measurement.have_gradients[i] && own < config_.grad_norm_low) small.emplace_back(parameters[i]->name, own);
         if (i + 1 < module_of_.size() && module_of_[i + 1] == module_of_[i]) continue;
         if (any) norms.emplace_back(module_of_[i], std::sqrt(squares) / scale);
         squares = 0.0, any = false;

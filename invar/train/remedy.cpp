@@ -9,8 +9,8 @@ namespace invar {
 namespace {
 
 constexpr std::string_view kPrecision = "trainer.precision", kOverrides = "trainer.precision_overrides",
-                           kInitScale = "scaler.init_scale", kLearningRate = "optimizer.lr",
-                           kGradientClip = "trainer.gradient_clip_val";
+                           kInitScale = "scaler.init_scale", kScaling = "scaler.enabled",
+                           kLearningRate = "optimizer.lr", kGradientClip = "trainer.gradient_clip_val";
 
 std::string text_of(const PrecisionOverrides& overrides) {
     std::string text;
@@ -29,6 +29,8 @@ std::string Remedy::str() const {
             return fmt::format("{}={}", kOverrides, text_of(overrides));
         case Kind::init_scale:
             return fmt::format("{}={:.17g}", kInitScale, value);
+        case Kind::scaling:
+            return fmt::format("{}=true", kScaling);
         case Kind::learning_rate:
             return fmt::format("{}={:g}", kLearningRate, value);
         case Kind::gradient_clip:
@@ -46,6 +48,7 @@ Remedy Remedy::parse(const std::string& text) {
     if (key == kPrecision) return of_precision(config.trainer.precision);
     if (key == kOverrides) return of_overrides(config.trainer.precision_overrides);
     if (key == kInitScale) return of_init_scale(config.scaler.init_scale);
+    if (key == kScaling && config.scaler.enabled) return of_scaling();
     if (key == kLearningRate) return of_learning_rate(config.optimizer.lr);
     if (key == kGradientClip) return of_gradient_clip(config.trainer.gradient_clip_val);
     fail("'{}' is no setting that a recovery makes", text);

@@ -9,7 +9,15 @@
 namespace invar {
 
 struct Remedy {
-    enum class Kind : std::uint8_t { none, precision, precision_overrides, init_scale, learning_rate, gradient_clip };
+    enum class Kind : std::uint8_t {
+        none,
+        precision,
+        precision_overrides,
+        init_scale,
+        scaling,
+        learning_rate,
+        gradient_clip
+    };
     Kind kind = Kind::none;
     std::string precision = {};         // of the whole run: its canonical name
     PrecisionOverrides overrides = {};  // of single modules: all that the run should have
@@ -18,6 +26,7 @@ struct Remedy {
     static Remedy of_precision(std::string name) { return {Kind::precision, std::move(name)}; }
     static Remedy of_overrides(PrecisionOverrides all) { return {Kind::precision_overrides, {}, std::move(all)}; }
     static Remedy of_init_scale(double scale) { return {Kind::init_scale, {}, {}, scale}; }
+    static Remedy of_scaling() { return {Kind::scaling}; }
     static Remedy of_learning_rate(double rate) { return {Kind::learning_rate, {}, {}, rate}; }
     static Remedy of_gradient_clip(double norm) { return {Kind::gradient_clip, {}, {}, norm}; }
 

@@ -281,6 +281,7 @@ void RunFolder::log(const MonitorMetrics& m) {
         line.add(key, all);
     };
     by_module("grad_norms", "grad_norm", m.grad_norms);
+    by_module("small_grad_norms", "small_grad_norm", m.small_grad_norms);
     by_module("activations", "activation", m.activations);
     if (m.memory) line.add("live_memory", memory_line(m.memory->live, m.memory->live_total));
     if (m.step_ms) line.add("step_ms", *m.step_ms).add("samples_per_s", *m.samples_per_s);

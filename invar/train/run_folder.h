@@ -49,8 +49,9 @@ struct ValidationMetrics {
 struct MonitorMetrics {
     std::int64_t step = 0;
     std::int64_t epoch = 0;
-    std::vector<std::pair<std::string, double>> grad_norms;   // by module
-    std::vector<std::pair<std::string, double>> activations;  // the largest magnitude, by module
+    std::vector<std::pair<std::string, double>> grad_norms;        // by module
+    std::vector<std::pair<std::string, double>> small_grad_norms;  // of parameters, below monitor.grad_norm_low
+    std::vector<std::pair<std::string, double>> activations;       // the largest magnitude, by module
     std::optional<MemoryStats> memory;
     std::optional<double> step_ms, samples_per_s;  // since the last such record
 };

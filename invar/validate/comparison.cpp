@@ -99,10 +99,15 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
     }
     run.tokens_per_s = last_of(log, {"tokens_per_s"});
     run.mfu = last_of(log, {"mfu"});
-    constexpr std::string_view kPurposePrefix = "peak_bytes.";
-    for (const auto& [name, series] : log.series)
+    constexpr std::string_view kPurposePrefix = "peak_bytes.", kNormPrefix = "grad_norms.",
+                               kSmallPrefix = "small_grad_norms.";
+    for (const auto& [name, series] : log.series) {
+        run.gradients_watched = run.gradients_watched || name.starts_with(kNormPrefix);
+        if (name.starts_with(kSmallPrefix))
+            run.small_gradients.emplace_back(name.substr(kSmallPrefix.size()), std::ranges::min(series.y));
         if (name.starts_with(kPurposePrefix) && !name.ends_with(".total"))
             run.memory.emplace_back(name.substr(kPurposePrefix.size()), series.y.back());
+    }
     if (const double total = last_of(log, memory_names()); std::isfinite(total))
         run.memory.emplace_back("total", total);
 

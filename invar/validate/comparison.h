@@ -41,6 +41,8 @@ struct RunRecord {
     std::vector<std::string> recoveries;                 // what the run had to be saved from, and how
     std::vector<std::pair<std::string, double>> memory;  // peak bytes by purpose, "total" last
     Series metric_curve, loss, scale, grad_norm;         // no scale where the loss is not scaled
+    bool gradients_watched = false;                      // whether it looked at gradients one by one
+    std::vector<std::pair<std::string, double>> small_gradients;  // parameters, and the least norm that was noted
 
     double memory_of(std::string_view purpose) const;
 };

@@ -72,11 +72,11 @@ void choose_metric(Validation& validation) {
     for (const Metric& metric : metrics) names.push_back("val_" + metric.name);
     std::string& wanted = validation.options.metric;
     if (wanted.empty()) wanted = names[names.size() > 1 ? 1 : 0];
-    const auto found = std::ranges::find(names, wanted);
+    const auto found = std::ranges::find(names, find_metric(wanted, names).value_or(""));
     check<UsageError>(found != names.end(), "--metric {}: there is no such metric{}; there {} {}", printable(wanted),
                       did_you_mean(wanted, names), names.size() == 1 ? "is" : "are", fmt::join(names, ", "));
     const Metric& metric = metrics[std::size_t(found - names.begin())];
-    validation.metric = wanted;
+    validation.metric = wanted = *found;
     validation.direction = metric.better;
     validation.percent = metric.print == Metric::Print::percent;
 }
@@ -181,6 +181,8 @@ bool is_of_its_own(const Config& base) {
 
 std::vector<std::string> default_candidates(const Config& base) {
     if (is_of_its_own(base)) return {kConfigured};
+    const Precision own = base.trainer.resolved_precision();
+    if (own.name() != kBaseline) return {own.name()};
     if (base.trainer.amp_level == "O3") return {"16-true", "bf16-true"};  // what O3 makes of the mixed ones
     return {"16-mixed", "bf16-mixed"};
 }

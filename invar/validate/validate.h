@@ -16,7 +16,7 @@ struct ValidateOptions {
     Config base;  // its precision is set aside: the baseline is FP32, the candidates are those named here
     std::vector<std::string> candidates;  // also kConfigured; none: default_candidates(base)
     int seeds = 1;                        // runs a precision, with base.seed, base.seed + 1, ...
-    std::string metric = {};              // val_ and a metric of the task; none: what the task is compared by
+    std::string metric = {};  // a metric of the task: val_hmean, val/hmean or hmean; none: what it is compared by
     Limits limits;
 };
 
@@ -24,7 +24,7 @@ struct ValidateOptions {
 inline constexpr const char* kConfigured = "configured";
 // Whether that is something no single precision could stand for: a schedule, or modules of an FP32 run in lower ones.
 bool is_of_its_own(const Config& base);
-// That where it is so, else FP16 and BF16.
+// That where it is so, else the precision that the configuration trains in; FP16 and BF16 where that is FP32.
 std::vector<std::string> default_candidates(const Config& base);
 // Why a run would be FP32 from its first step to its last, and agree perfectly with the baseline; "" where it is not.
 std::string why_fp32(const std::shared_ptr<const Task>& task, const Config& config);

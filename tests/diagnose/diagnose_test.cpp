@@ -177,6 +177,67 @@ TEST(Diagnose, LowersAScaleThatIsTooLargeWithoutMakingAFindingOfIt) {
     EXPECT_LE(std::log2(d.scale_survived), d.scale.most + 1) << "tallies and replay disagree";
 }
 
+TEST(Diagnose, FindsAScaleThatIsTooLargeAndDoesNotMove) {
+    FaultyRun run("32-true", Fault::scale_overflow, 2);
+    DiagnoseOptions options = options_for("16-mixed", 3);
+    options.scaling = Scaling::fixed;
+    const Diagnosis d = run_diagnosis(run, options);
+    ASSERT_TRUE(d.finding);
+    EXPECT_EQ(d.finding.blame, Blame::loss_scale);
+    EXPECT_EQ(d.finding.remedy.kind, Remedy::Kind::init_scale);
+    EXPECT_TRUE(d.finding.verified);
+    EXPECT_EQ(d.overflows, 3) << "every step";
+    EXPECT_EQ(d.scale_drops, 0);
+    EXPECT_EQ(d.scale_survived, options.scale) << "as it is in the run";
+}
+
+TEST(Diagnose, FindsGradientsThatVanishForWantOfAScale) {
+    const auto concerns_at = [](Scaling scaling, double scale) {
+        FaultyRun run("32-true", Fault::none, 0);
+        DiagnoseOptions options = options_for("16-mixed", 2);
+        options.scaling = scaling, options.scale = scale;
+        options.loss = [](Module& model, const Batch& batch) {
+            return ops::cross_entropy(model(batch["x"]), batch["y"]) * 1e-6;
+        };
+        return run_diagnosis(run, options).concerns;
+    };
+    EXPECT_TRUE(concerns_at(Scaling::moving, 65536).empty()) << "a scaler sees to it";
+    const std::vector<Concern> off = concerns_at(Scaling::off, 1), fixed = concerns_at(Scaling::fixed, 2);
+    ASSERT_EQ(off.size(), 1u);
+    EXPECT_EQ(off[0].kind, Concern::Kind::underflow);
+    EXPECT_EQ(off[0].direction, Direction::backward);
+    EXPECT_NE(off[0].text.find("without a loss scale"), std::string::npos) << off[0].text;
+    EXPECT_EQ(off[0].remedy, Remedy::of_scaling());
+    EXPECT_EQ(off[0].remedy.str(), "scaler.enabled=true");
+    EXPECT_EQ(Remedy::parse(off[0].remedy.str()), off[0].remedy);
+    ASSERT_EQ(fixed.size(), 1u);
+    EXPECT_NE(fixed[0].text.find("at the loss scale 2, which scaler.dynamic=false keeps"), std::string::npos);
+    EXPECT_EQ(fixed[0].remedy.kind, Remedy::Kind::init_scale);
+    EXPECT_GT(fixed[0].remedy.value, 65536);
+}
+
+// Half of the gradients are of pixels that a sigmoid has settled; all of them together are nothing.
+TEST(Diagnose, DoesNotMindTheTailOfASigmoid) {
+    Diagnosis d;
+    d.format = Dtype::f16;
+    const auto passage_of = [](const std::vector<std::vector<float>>& tensors) {
+        Passage passage;
+        const Dtype format = Dtype::f16;
+        for (const std::vector<float>& values : tensors) {
+            Tally tally(1);
+            tally_values(Dtype::f32, values.data(), values.size(), std::span(&format, 1), tally);
+            passage.add_low(tally);
+        }
+        return passage;
+    };
+    const float small = 1e-14f;
+    EXPECT_FALSE(vanishes(d, passage_of({{1e-3f, 2e-3f, small, small}}), Direction::backward));
+    EXPECT_TRUE(vanishes(d, passage_of({{1e-3f, 2e-3f}, {small, small}}), Direction::backward))
+        << "a tensor of its own";
+    EXPECT_TRUE(vanishes(d, passage_of({{1e-3f, 2e-3f, 2e-8f, 2e-8f}}), Direction::backward))
+        << "large enough to count";
+}
+
 TEST(Diagnose, CountsOnlyWhatTheCandidateHoldsInItsFormat) {
     FaultyRun run("32-true", Fault::none, 0);
     const Diagnosis d = run_diagnosis(run, options_for("16-mixed", 1));

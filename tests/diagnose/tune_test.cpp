@@ -52,6 +52,36 @@ TEST(Tune, DoesNotMindALayerWhoseGradientsDoNotCount) {
     EXPECT_LT(t.before.worst, 0.1) << t.before.worst_module;
 }
 
+TEST(Tune, TriesAScaleThatMovesBeforeItKeepsAModule) {
+    for (const Scaling scaling : {Scaling::fixed, Scaling::off}) {
+        const bool off = scaling == Scaling::off;
+        FaultyRun run("32-true", off ? Fault::none : Fault::scale_overflow, off ? 0 : 2);
+        TuneOptions options = options_for("16-mixed");
+        options.scaling = scaling;
+        options.scale = off ? 1.0 : 65536.0;
+        if (off)
+            options.loss = [](Module& model, const Batch& batch) {
+                return ops::cross_entropy(model(batch["x"]), batch["y"]) * 1e-6;
+            };
+        const Tuning t = tune(run.setup, options);
+        EXPECT_TRUE(t.met);
+        EXPECT_TRUE(t.scaler) << off;
+        EXPECT_TRUE(t.modules.empty()) << t.overrides();
+        EXPECT_FALSE(options.target.met(t.before));
+        const Config config = parse_config(t.yaml(), "test");
+        EXPECT_TRUE(config.scaler.enabled && config.scaler.dynamic);
+    }
+}
+
+TEST(Tune, LeavesAScalerAloneThatIsNotToBlame) {
+    FaultyRun run("32-true", Fault::forward_overflow, 2);
+    TuneOptions options = options_for("16-mixed");
+    options.scaling = Scaling::fixed, options.scale = 1024;
+    const Tuning t = tune(run.setup, options);
+    EXPECT_FALSE(t.scaler);
+    EXPECT_EQ(t.modules, std::vector<std::string>{layer_name(2)});
+}
+
 TEST(Tune, RefusesAModelThatFp32DoesNotSurvive) {
     FaultyRun run("32-true", Fault::none, 0);
     TuneOptions options = options_for("16-mixed");

@@ -27,7 +27,7 @@ TEST(Report, HasTheRowsOfTheResultsTable) {
     EXPECT_EQ(line_with(text, "| val_accuracy  "), "| val_accuracy          |  0.8863 |   0.8850 | -0.15% PASS |");
     EXPECT_EQ(line_with(text, "| Training Time  "), "| Training Time         | 19m 39s |  16m 44s |     -14.84% |");
     EXPECT_EQ(line_with(text, "| Memory: activations"), "| Memory: activations   | 4.0 MiB |  2.0 MiB |     -50.00% |");
-    EXPECT_EQ(line_with(text, "| Memory: total"), "| Memory: total         | 5.0 MiB |  3.0 MiB |     -40.00% |");
+    EXPECT_EQ(line_with(text, "| Memory Usage"), "| Memory Usage          | 5.0 MiB |  3.0 MiB |     -40.00% |");
     for (const char* row : {"val_loss", "Training loss", "Samples/s", "Largest gradient norm", "Memory: weights"})
         EXPECT_NE(line_with(text, "| " + std::string(row)), "") << row;
 }
@@ -58,7 +58,7 @@ TEST(Report, LinesUpEveryTable) {
         EXPECT_EQ(line.size(), width) << line;
         EXPECT_EQ(count, bars) << line;
     }
-    EXPECT_EQ(tables, 4) << "overview, results, statistics, seed by seed";
+    EXPECT_EQ(tables, 5) << "overview, results, statistics, seed by seed, monitoring";
 }
 
 TEST(Report, DecidesEachBoxByAMeasurement) {
@@ -111,6 +111,7 @@ TEST(Report, LeavesABoxOpenWhereNothingWasMeasured) {
                             "Confirm memory is down (not measured"})
         EXPECT_TRUE(has(text, "- [ ] " + std::string(box))) << box;
     EXPECT_EQ(line_with(text, "| Memory:"), "") << "no row of nothing";
+    EXPECT_EQ(line_with(text, "| Memory Usage"), "");
 }
 
 TEST(Report, SaysHowLongTheRunsWere) {

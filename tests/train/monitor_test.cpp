@@ -135,7 +135,11 @@ TEST(Monitor, WarnsOfGradientsThatVanish) {
     Config config = watched_config(scratch.path());
     config.monitor.grad_norm_low = 1e3;
     Watcher watcher;
-    train(config, watcher);
+    const fs::path run = train(config, watcher).folder;
+    const auto lines = lines_with(run, "small_grad_norms");
+    ASSERT_EQ(lines.size(), 20u);
+    for (const char* parameter : {"1.weight", "1.bias", "4.weight", "4.bias", "7.weight", "7.bias"})
+        EXPECT_GT(number_of(lines[0].at("small_grad_norms").at(parameter)), 0.0) << parameter;
     const auto told = watcher.of("gradient_small");
     ASSERT_EQ(told.size(), 4u);
     for (const Alert& alert : told) EXPECT_NE(alert.message.find("below 1000"), std::string::npos) << alert.message;
@@ -154,6 +158,7 @@ TEST(Monitor, HasNothingToSayOfAModuleThatIsFrozen) {
     ASSERT_FALSE(lines.empty());
     EXPECT_FALSE(lines[0].at("grad_norms").contains(frozen)) << frozen;
     EXPECT_EQ(lines[0].at("grad_norms").size(), 2u);
+    EXPECT_TRUE(lines_with(summary.folder, "small_grad_norms").empty());
 }
 
 TEST(Monitor, NamesTheParameterAndTheGradientsThatAreNotFinite) {

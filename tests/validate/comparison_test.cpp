@@ -198,6 +198,21 @@ TEST(ReadRun, SeesANaNInTheLossOnHeldOutDataToo) {
     EXPECT_EQ(record_of(other, "eval_f1", Better::higher, Take::last).not_finite, "eval_loss is infinite at step 2");
 }
 
+TEST(RunRecord, KnowsTheParametersWhoseGradientsWereSmall) {
+    const RunLog log = parse_json_log(
+        "{\"step\": 1, \"val_acc\": 0.5}\n"
+        "{\"step\": 5, \"grad_norms\": {\"fc1\": 0.5}, \"small_grad_norms\": {\"fc1.bias\": 3e-8}}\n"
+        "{\"step\": 9, \"grad_norms\": {\"fc1\": 0.5}, \"small_grad_norms\": {\"fc1.bias\": 2e-8}}\n",
+        "log");
+    const RunRecord run = record_of(log, "val_acc", Better::higher, Take::last);
+    EXPECT_TRUE(run.gradients_watched);
+    ASSERT_EQ(run.small_gradients.size(), 1u);
+    EXPECT_EQ(run.small_gradients[0], (std::pair<std::string, double>("fc1.bias", 2e-8)));
+    EXPECT_EQ(metrics_among(log.names()), std::vector<std::string>{"val_acc"});
+    const RunLog blind = parse_csv_log("step,val_acc\n1,0.5\n", "log");
+    EXPECT_FALSE(record_of(blind, "val_acc", Better::higher, Take::last).gradients_watched);
+}
+
 TEST(Decide, JudgesOneRunByThresholdsAndSeveralByTests) {
     Comparison one = comparison_of({0.8863}, {0.8850});
     decide(one);

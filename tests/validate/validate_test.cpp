@@ -77,6 +77,18 @@ TEST(Validate, RunsEveryPrecisionFromTheSameWeightsInFoldersOfTheirOwn) {
     EXPECT_TRUE(std::isnan(validation.candidates[1].final_scale)) << "BF16 has no loss scaling";
 }
 
+TEST(Validate, JudgesThePrecisionThatTheConfigurationTrainsIn) {
+    const auto candidates = [](const std::string& trainer) {
+        return default_candidates(parse_config("trainer: {" + trainer + "}", "test"));
+    };
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(candidates("precision: 16-mixed"), Names{"16-mixed"});
+    EXPECT_EQ(candidates("precision: bf16"), Names{"bf16-mixed"});
+    EXPECT_EQ(candidates("precision: 16-mixed, amp_level: O3"), Names{"16-true"});
+    EXPECT_EQ(candidates("precision: 32-true"), (Names{"16-mixed", "bf16-mixed"}));
+    EXPECT_EQ(candidates("amp_level: O3"), (Names{"16-true", "bf16-true"}));
+}
+
 TEST(Validate, DropsPrecisionAndOverridesOfTheConfigurationForTheBaseline) {
     const Scratch scratch;
     ValidateOptions options = tiny(scratch);
