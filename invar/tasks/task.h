@@ -34,6 +34,11 @@ class Task {
     // What a batch adds to the sums of all metrics, one after the other. The model is in evaluation mode.
     virtual std::vector<double> measure(Module& model, const Batch& batch) const;
 
+    // Why the loss of a batch is not the mean over its samples, in a few words; "" where it is. Where it is not,
+    // batches that make up a step (trainer.accumulate_grad_batches) are not the one large batch: each counts by its
+    // samples.
+    virtual std::string why_loss_is_no_mean() const { return ""; }
+
     // Where samples differ in size, or are not what people count.
     virtual SpeedUnit speed_unit() const { return {}; }
 
