@@ -81,6 +81,7 @@ struct OptimizerConfig : Part {
     OptimizerConfig() : Part("optimizer", "adam") {}
     double lr = 1e-3;
     double weight_decay = 0.0;
+    bool decay_norms_and_biases = true;
     bool operator==(const OptimizerConfig&) const = default;
 };
 

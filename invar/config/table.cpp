@@ -205,7 +205,9 @@ std::vector<Field> make_fields() {
         fields, "optimizer", [](auto& c) { return &c.optimizer; }, "Which optimizer.",
         {key("lr", &O::lr, at_least(0), "Learning rate; the peak of a schedule.",
              {"learning_rate", "optimizer.learning_rate"}),
-         key("weight_decay", &O::weight_decay, at_least(0), "L2 penalty; decoupled from the gradient in adamw.")});
+         key("weight_decay", &O::weight_decay, at_least(0), "L2 penalty; decoupled from the gradient in adamw."),
+         key("decay_norms_and_biases", &O::decay_norms_and_biases, any(),
+             "Whether weight_decay is also for parameters of one dimension: weights of norms, and biases.")});
 
     using L = SchedulerConfig;
     add_part_section(fields, "scheduler", [](auto& c) { return &c.scheduler; }, "Learning rate over the steps.",

@@ -128,7 +128,7 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     model = make_initial_model(*task, config);
     model->to(device);
     optimizer =
-        std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
+        std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer), StoreOptions::for_precision(precision));
     scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
     count_steps(config);
