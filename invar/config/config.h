@@ -145,6 +145,7 @@ struct Config {
     std::string output_dir = "runs";
     std::int64_t seed = 0;
     std::string init_from{};
+    std::vector<std::string> init_fresh{};                // patterns of parameters or modules
     std::vector<std::string> plugins = loaded_plugins();  // which are loaded as soon as a file or a word names them
     TrainerConfig trainer{};
     ScalerConfig scaler{};

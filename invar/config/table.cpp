@@ -110,6 +110,9 @@ std::vector<Field> make_fields() {
          key("init_from", &Config::init_from, any(),
              "A safetensors file with the initial weights, or a folder of Hugging Face's, which chooses the model too; "
              "empty for fresh ones."),
+         key("init_fresh", &Config::init_fresh, any(),
+             "What begins with fresh weights all the same, by patterns as in trainer.freeze, such as [fc]: init_from "
+             "need not hold it, and what it holds of it is not read."),
          key("plugins", &Config::plugins, path(), "Shared libraries that register models, data sets or tasks.")});
 
     using T = TrainerConfig;

@@ -167,6 +167,9 @@ class Sequential : public Module {
     std::vector<Module*> blocks_;
 };
 
+// Whether a pattern ("features.*", "*.bias") is of this parameter or buffer, or of a module around it.
+bool matches_parameter(const std::string& pattern, const std::string& parameter);
+
 // Gives every module whose path matches a pattern ("fc2", "conv*", "layers.*.attn") its own precision; a later match
 // wins. Throws a UsageError for a pattern that matches nothing.
 void override_precision(Module& model, std::span<const std::pair<std::string, std::string>> overrides);

@@ -67,7 +67,7 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
     std::unique_ptr<Module> model = task.make_model();
     if (!config.init_from.empty()) {
         try {
-            load_weights(*model, config.init_from);
+            load_weights(*model, config.init_from, &config.init_fresh);
         } catch (const IoError&) {
             throw;
         } catch (const Error& error) {

@@ -102,7 +102,7 @@ void Trainer::resume_from(const Resume& resume) {
             for (const fs::path& aside : own.put_aside_after(saved_at_ < 0 ? progress_.step - 1 : progress_.step))
                 notes_.push_back(fmt::format("the run goes on from before it: put aside {}", aside.string()));
     } else {
-        if (!config_.init_from.empty()) load_weights(*setup_.model, config_.init_from);
+        if (!config_.init_from.empty()) load_weights(*setup_.model, config_.init_from, &config_.init_fresh);
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
     const fs::path file = RunFolder::summary_of(folder);

@@ -1,7 +1,10 @@
 #include "invar/train/weights.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstring>
-#include <vector>
+#include <set>
 
 #include "invar/core/error.h"
 #include "invar/hub/weight_files.h"
@@ -14,14 +17,43 @@ namespace {
 // The tensors of files that stand for each of the model: one, or several that must be the same.
 using Sources = std::map<std::string, std::vector<WeightFiles::Place>>;
 
-Sources match(Module& model, const WeightFiles& files) {
+// What of the model is read from files: all but what stays fresh.
+std::map<std::string, Module::StateEntry> entries_to_read(Module& model, const std::vector<std::string>& fresh) {
+    std::map<std::string, Module::StateEntry> own = model.state_entries();
+    for (const std::string& pattern : fresh) {
+        std::size_t left_out = 0;
+        for (const auto& [name, entry] : model.state_entries()) left_out += matches_parameter(pattern, name);
+        check<UsageError>(left_out > 0, "init_fresh: the model has no '{}'", pattern);
+        std::erase_if(own, [&](const auto& entry) { return matches_parameter(pattern, entry.first); });
+    }
+    return own;
+}
+
+// Files of PyTorch before 0.4.1, as some of torchvision's still are, do not count the batches of a norm.
+bool may_be_missing(const std::string& name) {
+    return name.ends_with(".num_batches_tracked");
+}
+
+// How to go on where the files fit but for some modules: "; init_fresh=[fc] begins with fresh ones there".
+std::string advice(const WeightMismatch& mismatch, const std::set<std::string>& modules, bool some_fit) {
+    if (!mismatch.unexpected.empty() || !mismatch.unusable.empty() || !some_fit) return "";
+    return fmt::format("; init_fresh=[{}] begins with fresh ones there", fmt::join(modules, ","));
+}
+
+Sources match(Module& model, const WeightFiles& files, const std::vector<std::string>* init_fresh) {
     WeightMismatch mismatch;
-    const std::map<std::string, Module::StateEntry> own = model.state_entries();
+    const std::vector<std::string> fresh = init_fresh != nullptr ? *init_fresh : std::vector<std::string>{};
+    const std::map<std::string, Module::StateEntry> own = entries_to_read(model, fresh);
     Sources sources;
+    std::set<std::string> misfits;  // modules
+    const auto misfit = [&](const std::string& name) { misfits.insert(name.substr(0, name.find('.'))); };
+    const auto stays_fresh = [&](const std::string& name) {
+        return std::ranges::any_of(fresh, [&](const auto& pattern) { return matches_parameter(pattern, name); });
+    };
     for (const WeightFiles::Place& place : files.tensors()) {
         const TensorEntry& entry = *place.entry;
         const std::string name = model.own_name(entry.name);
-        if (name.empty()) continue;
+        if (name.empty() || stays_fresh(name)) continue;
         const auto found = own.find(name);
         if (found == own.end()) {
             mismatch.unexpected.push_back(fmt::format("{} of shape {} ({} bytes)", Quoted{entry.name},
@@ -29,14 +61,16 @@ Sources match(Module& model, const WeightFiles& files) {
             continue;
         }
         const auto& [shape, dtype] = found->second;
-        if (shape != entry.shape) mismatch.add_misshapen(entry.name, entry.shape, shape);
+        if (shape != entry.shape) mismatch.add_misshapen(entry.name, entry.shape, shape), misfit(name);
         if (is_floating(dtype) && !is_floating(entry.dtype))
             mismatch.unusable.push_back(fmt::format("{} is of {}", entry.name, name_of(entry.dtype)));
         sources[name].push_back(place);
     }
     for (const auto& [name, entry] : own)
-        if (!sources.contains(name)) mismatch.missing.push_back(name);
-    check(mismatch.empty(), "{}", mismatch.str());
+        if (!sources.contains(name) && !may_be_missing(name)) mismatch.missing.push_back(name), misfit(name);
+    const bool some_fit = mismatch.missing.size() + mismatch.misshapen.size() < own.size();
+    check(mismatch.empty(), "{}{}", mismatch.str(),
+          init_fresh != nullptr ? advice(mismatch, misfits, some_fit) : std::string());
     return sources;
 }
 
@@ -46,10 +80,10 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-void load_weights(Module& model, const std::filesystem::path& path) {
+void load_weights(Module& model, const std::filesystem::path& path, const std::vector<std::string>* fresh) {
     const WeightFiles files(path);
     try {
-        const Sources sources = match(model, files);
+        const Sources sources = match(model, files, fresh);
         const PurposeScope purpose(Purpose::data);
         for (const auto& [name, places] : sources) {
             const Tensor weight = places[0].read();
