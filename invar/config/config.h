@@ -29,6 +29,8 @@ struct TrainerConfig {
     bool benchmark = true;
     bool deterministic = true;
     bool cuda_graph = true;
+    double ema_decay = 0.0;
+    bool ema_warmup = false;
     std::int64_t max_epochs = 1;
     std::int64_t max_steps = -1;
     BatchCount limit_train_batches{};

@@ -171,6 +171,14 @@ std::int64_t Module::parameter_count() {
     return count;
 }
 
+std::vector<std::pair<std::string, Tensor*>> Module::buffers() {
+    std::vector<std::pair<std::string, Tensor*>> all;
+    visit("", [&](const std::string& path, Module& module) {
+        for (auto& [name, buffer] : module.buffers_) all.emplace_back(joined(path, name), buffer.get());
+    });
+    return all;
+}
+
 std::vector<std::pair<std::string, Module*>> Module::modules() {
     std::vector<std::pair<std::string, Module*>> all;
     visit("", [&](const std::string& path, Module& module) { all.emplace_back(path, &module); });

@@ -45,6 +45,8 @@ class Module {
     // Depth first, in the order of registration, names filled in ("layers.0.weight").
     std::vector<Parameter*> parameters();
     std::int64_t parameter_count();
+    // In the same order, with their names ("bn1.running_mean").
+    std::vector<std::pair<std::string, Tensor*>> buffers();
     // Every module below and including this one, with its path; this one's is "".
     std::vector<std::pair<std::string, Module*>> modules();
 

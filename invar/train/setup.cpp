@@ -130,6 +130,9 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     optimizer =
         std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer), StoreOptions::for_precision(precision));
     scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
+    if (config.trainer.ema_decay > 0)
+        average = std::make_unique<WeightAverage>(
+            *model, *optimizer, AverageSpec{.decay = config.trainer.ema_decay, .warmup = config.trainer.ema_warmup});
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
     count_steps(config);
 }
