@@ -29,15 +29,26 @@ std::map<std::string, Module::StateEntry> entries_to_read(Module& model, const s
     return own;
 }
 
-// Files of PyTorch before 0.4.1, as some of torchvision's still are, do not count the batches of a norm.
+// Files of PyTorch before 0.4.1 do not count the batches of a norm.
 bool may_be_missing(const std::string& name) {
     return name.ends_with(".num_batches_tracked");
 }
 
-// How to go on where the files fit but for some modules: "; init_fresh=[fc] begins with fresh ones there".
-std::string advice(const WeightMismatch& mismatch, const std::set<std::string>& modules, bool some_fit) {
-    if (!mismatch.unexpected.empty() || !mismatch.unusable.empty() || !some_fit) return "";
-    return fmt::format("; init_fresh=[{}] begins with fresh ones there", fmt::join(modules, ","));
+// How to go on where the files fit but for a few: "; init_fresh=[fc] begins with fresh ones there". A module is named
+// where nothing of it fits, and otherwise the tensor.
+std::string advice(const std::set<std::string>& misfits, const Sources& sources) {
+    constexpr std::size_t kFew = 4;
+    std::set<std::string> fresh;
+    for (const std::string& name : misfits) {
+        const std::string module = name.substr(0, name.find('.'));
+        const bool some_fit = std::ranges::any_of(sources, [&](const auto& source) {
+            return source.first.starts_with(module + ".") && !misfits.contains(source.first);
+        });
+        fresh.insert(some_fit ? name : module);
+    }
+    const bool any_fits = std::ranges::any_of(sources, [&](const auto& s) { return !misfits.contains(s.first); });
+    if (!any_fits || fresh.size() > kFew) return "";
+    return fmt::format("; init_fresh=[{}] begins with fresh ones there", fmt::join(fresh, ","));
 }
 
 Sources match(Module& model, const WeightFiles& files, const std::vector<std::string>* init_fresh) {
@@ -45,8 +56,7 @@ Sources match(Module& model, const WeightFiles& files, const std::vector<std::st
     const std::vector<std::string> fresh = init_fresh != nullptr ? *init_fresh : std::vector<std::string>{};
     const std::map<std::string, Module::StateEntry> own = entries_to_read(model, fresh);
     Sources sources;
-    std::set<std::string> misfits;  // modules
-    const auto misfit = [&](const std::string& name) { misfits.insert(name.substr(0, name.find('.'))); };
+    std::set<std::string> misfits;  // missing or of another shape
     const auto stays_fresh = [&](const std::string& name) {
         return std::ranges::any_of(fresh, [&](const auto& pattern) { return matches_parameter(pattern, name); });
     };
@@ -61,16 +71,15 @@ Sources match(Module& model, const WeightFiles& files, const std::vector<std::st
             continue;
         }
         const auto& [shape, dtype] = found->second;
-        if (shape != entry.shape) mismatch.add_misshapen(entry.name, entry.shape, shape), misfit(name);
+        if (shape != entry.shape) mismatch.add_misshapen(entry.name, entry.shape, shape), misfits.insert(name);
         if (is_floating(dtype) && !is_floating(entry.dtype))
             mismatch.unusable.push_back(fmt::format("{} is of {}", entry.name, name_of(entry.dtype)));
         sources[name].push_back(place);
     }
     for (const auto& [name, entry] : own)
-        if (!sources.contains(name) && !may_be_missing(name)) mismatch.missing.push_back(name), misfit(name);
-    const bool some_fit = mismatch.missing.size() + mismatch.misshapen.size() < own.size();
-    check(mismatch.empty(), "{}{}", mismatch.str(),
-          init_fresh != nullptr ? advice(mismatch, misfits, some_fit) : std::string());
+        if (!sources.contains(name) && !may_be_missing(name)) mismatch.missing.push_back(name), misfits.insert(name);
+    const bool advised = init_fresh != nullptr && mismatch.unexpected.empty() && mismatch.unusable.empty();
+    check(mismatch.empty(), "{}{}", mismatch.str(), advised ? advice(misfits, sources) : std::string());
     return sources;
 }
 

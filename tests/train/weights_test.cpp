@@ -86,8 +86,8 @@ TEST_F(Weights, OfModulesThatBeginFreshAreNotReadNorMissed) {
     EXPECT_EQ(weight(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
     EXPECT_EQ(model_.first.bias->value.to_vector<float>(), bias);
     EXPECT_ERROR(load_but({"norm"}), Error,
-                 "first.bias is [5] and should be [2]; init_fresh=[first] begins with fresh");
-    EXPECT_ERROR(load_but({}), Error, "init_fresh=[first,norm] begins with fresh ones there");
+                 "first.bias is [5] and should be [2]; init_fresh=[first.bias] begins with fresh");
+    EXPECT_ERROR(load_but({}), Error, "init_fresh=[first.bias,norm.weight] begins with fresh ones there");
     tensors_["tail"] = ops::ones({4});
     EXPECT_ERROR(load_but({"norm", "first"}), Error, "unexpected \"tail\"");
 }
