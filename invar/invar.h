@@ -55,6 +55,7 @@
 #include "invar/optim/grad_scaler.h"
 #include "invar/optim/optimizer.h"
 #include "invar/optim/specs.h"
+#include "invar/optim/weight_average.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/html.h"
 #include "invar/report/json.h"

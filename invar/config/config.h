@@ -29,6 +29,8 @@ struct TrainerConfig {
     bool benchmark = true;
     bool deterministic = true;
     bool cuda_graph = true;
+    double ema_decay = 0.0;
+    bool ema_warmup = false;
     std::int64_t max_epochs = 1;
     std::int64_t max_steps = -1;
     BatchCount limit_train_batches{};
@@ -81,6 +83,7 @@ struct OptimizerConfig : Part {
     OptimizerConfig() : Part("optimizer", "adam") {}
     double lr = 1e-3;
     double weight_decay = 0.0;
+    bool decay_norms_and_biases = true;
     bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -144,6 +147,7 @@ struct Config {
     std::string output_dir = "runs";
     std::int64_t seed = 0;
     std::string init_from{};
+    std::vector<std::string> init_fresh{};                // patterns of parameters or modules
     std::vector<std::string> plugins = loaded_plugins();  // which are loaded as soon as a file or a word names them
     TrainerConfig trainer{};
     ScalerConfig scaler{};

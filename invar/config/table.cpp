@@ -110,6 +110,9 @@ std::vector<Field> make_fields() {
          key("init_from", &Config::init_from, any(),
              "A safetensors file with the initial weights, or a folder of Hugging Face's, which chooses the model too; "
              "empty for fresh ones."),
+         key("init_fresh", &Config::init_fresh, any(),
+             "What begins with fresh weights all the same, by patterns as in trainer.freeze, such as [fc]: init_from "
+             "need not hold it, and what it holds of it is not read."),
          key("plugins", &Config::plugins, path(), "Shared libraries that register models, data sets or tasks.")});
 
     using T = TrainerConfig;
@@ -139,6 +142,11 @@ std::vector<Field> make_fields() {
          key("deterministic", &T::deterministic, any(), "Only algorithms that give the same bits on every run."),
          key("cuda_graph", &T::cuda_graph, any(),
              "On a GPU, record the step after a few and replay it as a whole; the results are the same."),
+         key("ema_decay", &T::ema_decay, below(0, 1),
+             "Keep an exponential moving average of the weights, such as 0.999: the share of itself that it keeps at "
+             "each step. Validations, eval, sample and export use it; 0 keeps none."),
+         key("ema_warmup", &T::ema_warmup, any(),
+             "Let the average follow faster at first: a share of (1 + n) / (10 + n) after n steps, up to ema_decay."),
          key("max_epochs", &T::max_epochs, at_least(1), "Epochs to train for.", {"epochs"}),
          key("max_steps", &T::max_steps,
              custom("at least 1, or -1 for no limit", [](double v) { return v >= 1 || v == -1; }),
@@ -205,7 +213,9 @@ std::vector<Field> make_fields() {
         fields, "optimizer", [](auto& c) { return &c.optimizer; }, "Which optimizer.",
         {key("lr", &O::lr, at_least(0), "Learning rate; the peak of a schedule.",
              {"learning_rate", "optimizer.learning_rate"}),
-         key("weight_decay", &O::weight_decay, at_least(0), "L2 penalty; decoupled from the gradient in adamw.")});
+         key("weight_decay", &O::weight_decay, at_least(0), "L2 penalty; decoupled from the gradient in adamw."),
+         key("decay_norms_and_biases", &O::decay_norms_and_biases, any(),
+             "Whether weight_decay is also for parameters of one dimension: weights of norms, and biases.")});
 
     using L = SchedulerConfig;
     add_part_section(fields, "scheduler", [](auto& c) { return &c.scheduler; }, "Learning rate over the steps.",

@@ -58,6 +58,14 @@ double norm_of(const ParameterValues& gradients) {
 
 SplitCheck check_split(const Task& task, const Config& config) {
     SplitCheck result;
+    if (const std::string why = task.why_loss_is_no_mean(); !why.empty()) {
+        result.mark = Mark::warn;
+        result.text = fmt::format(
+            "not checked: {}, so a batch is not the mean of its parts, nor is a step of several batches "
+            "(trainer.accumulate_grad_batches) one large one",
+            why);
+        return result;
+    }
     const std::shared_ptr<const Dataset> data = task.data(Split::train);
     // An even number of them, so that there are halves.
     const std::int64_t even = data->size() - data->size() % 2;

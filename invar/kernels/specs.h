@@ -331,4 +331,12 @@ struct FlatStore {
     std::int64_t* missed = nullptr;  // of each parameter, the steps that were taken while it had no gradient
 };
 
+// Values of any floating dtype, and their average in f32; both dense.
+struct AveragedArray {
+    const void* values;
+    Dtype dtype;
+    float* average;
+    std::int64_t count;
+};
+
 }  // namespace invar

@@ -252,4 +252,19 @@ struct OptimizerSpec {
     bool operator==(const OptimizerSpec&) const = default;
 };
 
+// An exponential moving average of the weights over the steps that were taken; a skipped step does not move it.
+struct AverageSpec {
+    double decay = 0.999;    // the share of itself that it keeps
+    bool warmup = false;     // less at first: (1 + n) / (10 + n) after n steps, as long as that is below
+    std::int64_t since = 0;  // how many steps had been taken when it began
+    bool operator==(const AverageSpec&) const = default;
+
+    // The share of the new weights, when so many steps have been taken. The first ones are taken as they are.
+    INVAR_HD double share(std::int64_t taken) const {
+        const double n = double(taken - since - 1), rising = (1.0 + n) / (10.0 + n);
+        if (n <= 0.0) return 1.0;
+        return 1.0 - (warmup && rising < decay ? rising : decay);
+    }
+};
+
 }  // namespace invar

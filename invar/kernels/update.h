@@ -106,6 +106,21 @@ void with_kind(OptimizerSpec::Kind kind, F&& f) {
     }
 }
 
+// An average that moves towards a value by a share of the way. From the nearer end, as PyTorch does: all of the way is
+// the value itself.
+struct Approach {
+    float share, rest;
+
+    INVAR_HD void prepare(double part) {
+        share = float(part);
+        rest = float(1.0 - part);
+    }
+    INVAR_HD float next(float average, float value) const {
+        const float way = value - average;
+        return share < 0.5f ? average + share * way : value - rest * way;
+    }
+};
+
 // How many values each element keeps from step to step: the momentum, or both of Adam's moments.
 inline int moments_of(const OptimizerSpec& spec) {
     if (spec.kind != OptimizerSpec::Kind::sgd) return 2;

@@ -131,11 +131,14 @@ class DbNet : public Module {
         for (Module* head : decoder_.checkpoint_blocks()) blocks.push_back(head);
         return blocks;
     }
-    // The authors' files say model.module. before each name, and hold a classifier that nothing reads.
+    // The authors' files say model.module. before each name, and hold a classifier that nothing reads. A residual
+    // network's own, such as torchvision's, are of the backbone alone.
     std::string own_name(const std::string& in_file) const override {
         std::string name = in_file;
         for (const std::string_view around : {"model.", "module."})
             if (name.starts_with(around)) name.erase(0, around.size());
+        for (const std::string_view in_backbone : {"conv1.", "bn1.", "layer", "fc."})
+            if (name.starts_with(in_backbone)) name = "backbone." + name;
         return name.starts_with("backbone.fc.") || name.starts_with("backbone.smooth.") ? "" : name;
     }
 

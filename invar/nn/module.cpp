@@ -171,6 +171,14 @@ std::int64_t Module::parameter_count() {
     return count;
 }
 
+std::vector<std::pair<std::string, Tensor*>> Module::buffers() {
+    std::vector<std::pair<std::string, Tensor*>> all;
+    visit("", [&](const std::string& path, Module& module) {
+        for (auto& [name, buffer] : module.buffers_) all.emplace_back(joined(path, name), buffer.get());
+    });
+    return all;
+}
+
 std::vector<std::pair<std::string, Module*>> Module::modules() {
     std::vector<std::pair<std::string, Module*>> all;
     visit("", [&](const std::string& path, Module& module) { all.emplace_back(path, &module); });
@@ -187,21 +195,23 @@ Module& Module::get_submodule(const std::string& path) {
                      listed({paths.begin() + 1, paths.end()}));
 }
 
+bool matches_parameter(const std::string& pattern, const std::string& parameter) {
+    for (std::size_t end = parameter.find('.');; end = parameter.find('.', end + 1)) {
+        if (fnmatch(pattern.c_str(), parameter.substr(0, end).c_str(), 0) == 0) return true;
+        if (end == std::string::npos) return false;
+    }
+}
+
 int Module::freeze(const std::string& pattern, bool frozen) {
     int count = 0;
-    std::vector<std::string> names;
+    std::vector<std::string> all;
     for (Parameter* parameter : parameters()) {
-        names.push_back(parameter->name);
-        bool matches = false;
-        for (std::size_t end = parameter->name.find('.'); !matches; end = parameter->name.find('.', end + 1)) {
-            matches = fnmatch(pattern.c_str(), parameter->name.substr(0, end).c_str(), 0) == 0;
-            if (end == std::string::npos) break;
-        }
-        if (!matches) continue;
+        all.push_back(parameter->name);
+        if (!matches_parameter(pattern, parameter->name)) continue;
         parameter->value.set_requires_grad(!frozen);
         ++count;
     }
-    check<UsageError>(count > 0, "freeze: no parameter matches '{}'; this model has {}", pattern, listed(names));
+    check<UsageError>(count > 0, "freeze: no parameter matches '{}'; this model has {}", pattern, listed(all));
     return count;
 }
 

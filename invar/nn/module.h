@@ -45,6 +45,8 @@ class Module {
     // Depth first, in the order of registration, names filled in ("layers.0.weight").
     std::vector<Parameter*> parameters();
     std::int64_t parameter_count();
+    // In the same order, with their names ("bn1.running_mean").
+    std::vector<std::pair<std::string, Tensor*>> buffers();
     // Every module below and including this one, with its path; this one's is "".
     std::vector<std::pair<std::string, Module*>> modules();
 
@@ -166,6 +168,9 @@ class Sequential : public Module {
   private:
     std::vector<Module*> blocks_;
 };
+
+// Whether a pattern ("features.*", "*.bias") is of this parameter or buffer, or of a module around it.
+bool matches_parameter(const std::string& pattern, const std::string& parameter);
 
 // Gives every module whose path matches a pattern ("fc2", "conv*", "layers.*.attn") its own precision; a later match
 // wins. Throws a UsageError for a pattern that matches nothing.

@@ -42,6 +42,7 @@ class Optimizer {
     void set_state(const StepState& state);
     StepState* device_state() const { return static_cast<StepState*>(state_.raw()); }
     ParameterStore& store() { return *store_; }
+    const ParameterStore& store() const { return *store_; }
     Kernels& kernels() const { return kernels_for(state_.device()); }
 
     // The moments by PyTorch's names and in the layouts of their weights, on the host: "exp_avg.conv1.weight",

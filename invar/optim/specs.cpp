@@ -15,6 +15,18 @@ OptimizerSpec optimizer_spec(const OptimizerConfig& config) {
     return spec;
 }
 
+std::vector<ParameterGroup> parameter_groups(Module& model, const OptimizerConfig& config) {
+    const OptimizerSpec spec = optimizer_spec(config);
+    if (config.decay_norms_and_biases || config.weight_decay == 0) return {{model.parameters(), spec}};
+    ParameterGroup decayed{{}, spec}, spared{{}, spec};
+    spared.spec.weight_decay = 0;
+    for (Parameter* parameter : model.parameters())
+        (parameter->value.rank() <= 1 ? spared : decayed).parameters.push_back(parameter);
+    if (decayed.parameters.empty()) return {spared};
+    if (spared.parameters.empty()) return {decayed};
+    return {decayed, spared};
+}
+
 Schedule make_schedule(const SchedulerConfig& config, double lr, std::int64_t total_steps) {
     Schedule schedule;
     schedule.spec.warmup_steps = config.warmup_steps;

@@ -7,6 +7,7 @@
 
 #include "invar/config/config.h"
 #include "invar/kernels/step.h"
+#include "invar/optim/optimizer.h"
 
 namespace invar {
 
@@ -65,6 +66,8 @@ struct RegisterCurve {
 };
 
 OptimizerSpec optimizer_spec(const OptimizerConfig& config);
+// The parameters of a model, in one group, or in two where norms and biases are spared the weight decay.
+std::vector<ParameterGroup> parameter_groups(Module& model, const OptimizerConfig& config);
 Schedule make_schedule(const SchedulerConfig& config, double lr, std::int64_t total_steps);
 
 struct SgdOptions {

@@ -57,6 +57,11 @@ class Task {
     // Of a model: what its metrics do not tell, from as many batches of the validation data as it takes.
     virtual std::vector<Remark> remarks_on_model(Module& model, const NextBatch& next) const;
 
+    // Why the loss of a batch is not the mean over its samples, in a few words; "" where it is. Where it is not,
+    // batches that make up a step (trainer.accumulate_grad_batches) are not the one large batch: each counts by its
+    // samples.
+    virtual std::string why_loss_is_no_mean() const { return ""; }
+
     // Where samples differ in size, or are not what people count.
     virtual SpeedUnit speed_unit() const { return {}; }
 

@@ -59,6 +59,10 @@ Tensor TextDetection::loss(Module& model, const Batch& batch) const {
     return db_loss(maps[0], maps[1], batch, options_.loss).total;
 }
 
+std::string TextDetection::why_loss_is_no_mean() const {
+    return "DBNet's loss chooses hard negatives among all pixels of a batch";
+}
+
 std::vector<Metric> TextDetection::metrics() const {
     const auto share = [](const char* name) { return Metric{.name = name, .print = Metric::Print::percent}; };
     return {mean_loss(), share("hmean"), share("precision"), share("recall")};

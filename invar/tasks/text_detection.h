@@ -28,6 +28,7 @@ class TextDetection : public Task {
     std::string name() const override { return "text_detection"; }
     std::shared_ptr<const Dataset> data(Split split) const override { return parts_.data(split); }
     std::unique_ptr<Module> make_model() const override { return parts_.make_model(); }
+    std::string why_loss_is_no_mean() const override;
     Tensor loss(Module& model, const Batch& batch) const override;
     // The loss, as if each image were a batch of its own, so that it does not depend on which are measured together;
     // then hmean, precision and recall over all texts.

@@ -68,7 +68,7 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
     std::unique_ptr<Module> model = task.make_model();
     if (!config.init_from.empty()) {
         try {
-            load_weights(*model, config.init_from);
+            load_weights(*model, config.init_from, &config.init_fresh);
         } catch (const IoError&) {
             throw;
         } catch (const Error& error) {
@@ -129,8 +129,11 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     model = make_initial_model(*task, config);
     model->to(device);
     optimizer =
-        std::make_unique<Optimizer>(*model, optimizer_spec(config.optimizer), StoreOptions::for_precision(precision));
+        std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer), StoreOptions::for_precision(precision));
     scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
+    if (config.trainer.ema_decay > 0)
+        average = std::make_unique<WeightAverage>(
+            *model, *optimizer, AverageSpec{.decay = config.trainer.ema_decay, .warmup = config.trainer.ema_warmup});
     steps_per_epoch = (train_data->batches_per_epoch() + accumulate - 1) / accumulate;
     count_steps(config);
 }

@@ -6,6 +6,7 @@
 #include "invar/config/config.h"
 #include "invar/data/loader.h"
 #include "invar/optim/grad_scaler.h"
+#include "invar/optim/weight_average.h"
 #include "invar/tasks/task.h"
 
 namespace invar {
@@ -47,6 +48,7 @@ struct Setup {
     std::unique_ptr<Module> model;
     std::unique_ptr<Optimizer> optimizer;
     std::unique_ptr<GradScaler> scaler;
+    std::unique_ptr<WeightAverage> average;  // where trainer.ema_decay asks for one
     std::unique_ptr<Loader> train_data;
     std::unique_ptr<Loader> test_data;
     ClipSpec clip;

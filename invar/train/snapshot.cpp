@@ -6,7 +6,7 @@ namespace invar {
 
 namespace {
 
-constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.";
+constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.", kAverage = "ema.";
 
 StateDict with_prefix_removed(const TensorMap& tensors, std::string_view prefix) {
     StateDict part;
@@ -21,8 +21,15 @@ nlohmann::json step_to_json(const StepState& s) {
 
 }  // namespace
 
+bool has_average(const Checkpoint& checkpoint) {
+    const auto first = checkpoint.tensors.lower_bound(std::string(kAverage));
+    return first != checkpoint.tensors.end() && first->first.starts_with(kAverage);
+}
+
 StateDict model_weights(const Checkpoint& checkpoint) {
-    return with_prefix_removed(checkpoint.tensors, kModel);
+    StateDict weights = with_prefix_removed(checkpoint.tensors, kAverage);
+    weights.merge(with_prefix_removed(checkpoint.tensors, kModel));
+    return weights;
 }
 
 Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml) {
@@ -31,6 +38,9 @@ Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::stri
         checkpoint.tensors.emplace(std::string(kModel) + name, tensor);
     for (const auto& [name, tensor] : setup.optimizer->state_dict())
         checkpoint.tensors.emplace(std::string(kOptimizer) + name, tensor);
+    if (setup.average)
+        for (const auto& [name, tensor] : setup.average->state_dict(*setup.optimizer))
+            checkpoint.tensors.emplace(std::string(kAverage) + name, tensor);
     const RngState rng = default_generator().state();
     checkpoint.state = {{"progress", {{"step", progress.step}, {"epoch", progress.epoch}, {"batch", progress.batch}}},
                         {"optimizer", step_to_json(setup.optimizer->state())},
@@ -40,6 +50,7 @@ Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::stri
                         {"config", config_yaml}};
     if (const DataDescription data = setup.train_data->dataset().description(); !data.empty())
         checkpoint.state["data"] = data;
+    if (setup.average) checkpoint.state["ema"] = {{"since", setup.average->spec().since}};
     return checkpoint;
 }
 
@@ -73,9 +84,15 @@ Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {
 
         if (!scaler.empty()) GradScaler().load_state_dict(scaler);  // throws before anything has changed
         setup.optimizer->check_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
-        setup.model->load_state_dict(model_weights(checkpoint));
+        const bool averaged = setup.average && has_average(checkpoint);
+        const StateDict average = averaged ? with_prefix_removed(checkpoint.tensors, kAverage) : StateDict{};
+        const std::int64_t averaged_since = averaged ? state.at("ema").at("since").get<std::int64_t>() : steps.taken;
+        if (averaged) setup.average->check_state_dict(*setup.optimizer, average);
+        setup.model->load_state_dict(with_prefix_removed(checkpoint.tensors, kModel));
         setup.optimizer->load_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));
         setup.optimizer->set_state(steps);
+        if (averaged) setup.average->load_state_dict(*setup.optimizer, average, averaged_since);
+        if (setup.average && !averaged) setup.average->restart(*setup.optimizer, averaged_since);
         if (!scaler.empty())
             setup.scaler->load_state_dict(scaler);  // empty: the run so far had none, this one starts afresh
         default_generator().set_state(rng);

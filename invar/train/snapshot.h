@@ -17,7 +17,9 @@ Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::stri
 Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint);
 // Throws a UsageError where the checkpoint's run was trained on data that describe themselves otherwise.
 void check_same_data(const Checkpoint& checkpoint, const Dataset& now, const std::string& file);
-// The weights alone.
+// Whether it holds averaged weights beside those that are trained on (trainer.ema_decay).
+bool has_average(const Checkpoint& checkpoint);
+// The weights alone, for whoever uses the model: the averaged ones where it holds them.
 StateDict model_weights(const Checkpoint& checkpoint);
 
 }  // namespace invar

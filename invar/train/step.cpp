@@ -28,7 +28,7 @@ void forward_backward(const LossFunction& loss_of, Module& model, const Precisio
 
 Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimizer, GradScaler& scaler,
                      const Precision& precision, const ClipSpec& clip, std::span<const Batch> group,
-                     const ReportSlots& reports) {
+                     const ReportSlots& reports, WeightAverage* average) {
     optimizer.zero_grad();
     forward_backward(loss, model, precision, group, [&](const Tensor& scalar) {
         scaler.backward(scalar);  // gradients land in FP32, in the flat store
@@ -37,13 +37,14 @@ Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimiz
     // One pass: unscale, clip, update, write shadow; nothing at all on overflow or where the loss is not finite. Then
     // the scale moves.
     scaler.step_and_update(optimizer, clip, reports);
+    if (average != nullptr) average->update(optimizer);
     return mean_loss;
 }
 
 std::function<Tensor(std::span<const Batch>)> step_function(Setup& setup, const ReportSlots& reports) {
     return [&setup, reports](std::span<const Batch> group) {
         return training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip,
-                             group, reports);
+                             group, reports, setup.average.get());
     };
 }
 

@@ -17,10 +17,11 @@ void forward_backward(const LossFunction& loss, Module& model, const Precision& 
                       const std::function<void(const Tensor& loss)>& backward);
 
 // Trains on one group of batches (more than one: gradient accumulation) and returns the loss, a mean over all its
-// samples, as a tensor on the device: reading it is left to whoever logs it. `reports` gets what the step found.
+// samples, as a tensor on the device: reading it is left to whoever logs it. `reports` gets what the step found;
+// `average`, where there is one, moves along.
 Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimizer, GradScaler& scaler,
                      const Precision& precision, const ClipSpec& clip, std::span<const Batch> group,
-                     const ReportSlots& reports = {});
+                     const ReportSlots& reports = {}, WeightAverage* average = nullptr);
 
 // The step of a run as a function, for RecordedStep.
 std::function<Tensor(std::span<const Batch> group)> step_function(Setup& setup, const ReportSlots& reports = {});

@@ -269,8 +269,12 @@ void Trainer::validate() {
     // The checkpoint at the end of an epoch is saved before the validation there. A resumed run finds that in the log,
     // and measures it itself only where the run was killed before it was.
     const auto logged = folder_->logged_validation(progress_.step, setup_.task->metrics());
-    summary_.validation =
-        logged ? *logged : evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
+    if (logged) {
+        summary_.validation = *logged;
+    } else {
+        const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
+        summary_.validation = evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
+    }
     const ValidationMetrics m{progress_.step, progress_.epoch, summary_.validation};
     folder_->log(m);
     observer_->validated(m);

@@ -84,6 +84,7 @@ void Trainer::resume_from(const Resume& resume) {
     FolderLock lock(folder);  // first, so that no other process moves on what is about to be read
     const LatestCheckpoint latest = find_checkpoint(folder, resume.checkpoint);
     latest.check_usable(folder);
+    bool was_averaged = false;
     for (const std::string& reason : latest.passed_over) notes_.push_back("passed over a checkpoint: " + reason);
     if (latest) {
         const Checkpoint checkpoint = load_checkpoint(latest.path);
@@ -95,6 +96,7 @@ void Trainer::resume_from(const Resume& resume) {
         } catch (const Error& error) {
             fail("{}: {}", latest.path.string(), error.what());
         }
+        was_averaged = has_average(checkpoint);
         const CheckpointFolder own(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints));
         std::error_code ignored;
         if (fs::equivalent(own.path_of(progress_.step), latest.path, ignored)) saved_at_ = progress_.step;
@@ -102,14 +104,23 @@ void Trainer::resume_from(const Resume& resume) {
             for (const fs::path& aside : own.put_aside_after(saved_at_ < 0 ? progress_.step - 1 : progress_.step))
                 notes_.push_back(fmt::format("the run goes on from before it: put aside {}", aside.string()));
     } else {
-        if (!config_.init_from.empty()) load_weights(*setup_.model, config_.init_from);
+        if (!config_.init_from.empty()) load_weights(*setup_.model, config_.init_from, &config_.init_fresh);
+        if (setup_.average) setup_.average->restart(*setup_.optimizer, 0);
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));
     }
     const fs::path file = RunFolder::summary_of(folder);
     const nlohmann::json before = read_summary(file);
     const bool finished = ended() && before.is_object() && before.value("status", nlohmann::json()) == "finished";
-    if (latest && !finished)
+    if (latest && !finished) {
         notes_.push_back(fmt::format("resuming at step {} from {}", progress_.step, latest.path.string()));
+        if (setup_.average && !was_averaged)
+            notes_.push_back(
+                fmt::format("trainer.ema_decay={:g}: the checkpoint holds no averaged weights; the average begins with "
+                            "the weights of step {}",
+                            config_.trainer.ema_decay, progress_.step));
+        if (!setup_.average && was_averaged)
+            notes_.push_back("trainer.ema_decay=0: the averaged weights of the checkpoint are let go");
+    }
     try {
         if (progress_.step > 0) earlier_ = EarlierTotals::read(before, progress_.step);
     } catch (const nlohmann::json::exception&) {

@@ -38,6 +38,12 @@ std::vector<std::string> unreached_settings(const Config& config, const Setup& s
     else if (schedule.kind == ScheduleSpec::Kind::step && schedule.step_size >= total - scheduler.warmup_steps)
         notes.push_back(fmt::format("scheduler.step_size={} is not reached in {}: the learning rate stays at {:g}",
                                     schedule.step_size, steps, config.optimizer.lr));
+    if (!config.init_fresh.empty() && config.init_from.empty())
+        notes.push_back("init_fresh changes nothing without init_from: all weights are fresh");
+    if (!config.optimizer.decay_norms_and_biases && config.optimizer.weight_decay == 0)
+        notes.push_back("optimizer.decay_norms_and_biases=false changes nothing where optimizer.weight_decay is 0");
+    if (config.trainer.ema_warmup && config.trainer.ema_decay == 0)
+        notes.push_back("trainer.ema_warmup=true changes nothing where trainer.ema_decay is 0");
     const bool leveled = config.trainer.amp_level != "auto" && config.trainer.amp_level != "O0";
     if (leveled && setup.precision.level == Level::O0 && config.trainer.precision_schedule.empty())
         notes.push_back(

@@ -163,6 +163,16 @@ TEST(CheckTask, SeesALossThatIsNoMeanOverSamples) {
     EXPECT_TRUE(says(check.split, "they differ by")) << check.split.text;
 }
 
+TEST(CheckTask, DoesNotSplitBatchesOfALossThatSaysItIsNoMean) {
+    struct Chooses : Clusters {
+        using Clusters::Clusters;
+        std::string why_loss_is_no_mean() const override { return "it chooses among the whole batch"; }
+    };
+    const TaskCheck check = check_task(std::make_shared<Chooses>(ClusterFaults{.per_batch = true}), quiet_config());
+    EXPECT_EQ(check.split.mark, Mark::warn);
+    EXPECT_TRUE(says(check.split, "not checked: it chooses among the whole batch")) << check.split.text;
+}
+
 TEST(CheckTask, SeesAModelThatCannotLearn) {
     const TaskCheck check = checked({.frozen = true});
     EXPECT_EQ(check.learning.mark, Mark::fail) << check.learning.text;

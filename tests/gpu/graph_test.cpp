@@ -91,6 +91,9 @@ Outcome train(const Config& config, bool graph, int steps, const Change& change 
     outcome.bytes = bytes_of(setup.optimizer->store().weights());
     if (setup.optimizer->store().shadow()) outcome.bytes += bytes_of(setup.optimizer->store().shadow());
     for (const auto& [name, moment] : setup.optimizer->state_dict()) outcome.bytes += name + bytes_of(moment);
+    if (setup.average)
+        for (const auto& [name, tensor] : setup.average->state_dict(*setup.optimizer))
+            outcome.bytes += name + bytes_of(tensor);
     outcome.rng = default_generator().state();
     return outcome;
 }
@@ -116,6 +119,23 @@ TEST_F(Gpu, AReplayedStepGivesTheBitsOfTheStepItself) {
                 for (int i = 3; i < 20; ++i) EXPECT_GT(graphed.parts[std::size_t(i)], 0) << what << ", step " << i;
                 if (accumulate == 1) std::printf("%s: a graph of %d parts\n", what.c_str(), int(graphed.parts.back()));
             }
+}
+
+// Of weights and of batch norms' statistics; the two steps that overflow do not move it.
+TEST_F(Gpu, AnAverageOfTheWeightsIsRecordedWithTheStep) {
+    for (const char* precision : {"32-true", "16-mixed", "bf16-true"}) {
+        Config config = config_for("resnet", precision);
+        config.model.set("width", "4");
+        config.model.set("stem", "cifar");
+        config.trainer.ema_decay = 0.9;
+        config.trainer.ema_warmup = true;
+        const Outcome plain = train(config, false, 20, overflow), graphed = train(config, true, 20, overflow);
+        expect_same(plain, graphed, precision);
+        EXPECT_GT(graphed.parts.back(), 0) << "it was not recorded";
+        EXPECT_TRUE(graphed.notes.empty());
+        config.trainer.ema_decay = 0.8;
+        EXPECT_FALSE(train(config, true, 20, overflow).bytes == graphed.bytes);
+    }
 }
 
 TEST_F(Gpu, ReplaysDropOtherElementsEachTime) {

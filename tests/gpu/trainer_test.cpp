@@ -21,6 +21,7 @@ Config gpu_config(const fs::path& output) {
     config.trainer.max_epochs = 5;
     config.trainer.checkpoint_every_n_steps = 7;
     config.trainer.gradient_clip_val = 1.0;
+    config.trainer.ema_decay = 0.9;
     config.scaler.init_scale = 0x1p24;  // the first steps overflow
     config.scaler.growth_interval = 6;
     config.scheduler.choose("cosine");

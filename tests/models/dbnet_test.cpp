@@ -109,6 +109,49 @@ TEST(DbNet, ReadsTheAuthorsFiles) {
     EXPECT_EQ((*model->clone())(images()).to_vector<float>(), (*model)(images()).to_vector<float>());
 }
 
+// A residual network for classes, as torchvision names its parts.
+TensorMap classifier() {
+    TensorMap theirs;
+    const auto model = make_resnet({.layers = 18, .width = 8}, {{kHeight, kWidth, 3}, 10});
+    for (const auto& [name, value] : model->state_dict()) theirs[name] = value;
+    return theirs;
+}
+
+TEST(DbNet, BeginsOnAResidualNetworksWeights) {
+    const TensorMap theirs = classifier();
+    const Scratch folder;
+    save_safetensors(folder / "resnet.safetensors", theirs);
+    auto model = make_dbnet({.layers = 18, .width = 8, .inner = 16}, kImages);
+    const StateDict before = model->state_dict();
+    const std::vector<std::string> fresh = {"decoder"};
+    load_weights(*model, folder / "resnet.safetensors", &fresh);
+    for (const auto& [name, value] : model->state_dict()) {
+        const bool in_backbone = name.starts_with("backbone.");
+        const Tensor& expected = in_backbone ? theirs.at(name.substr(9)) : before.at(name);
+        EXPECT_EQ(value.to_vector<float>(), expected.to_vector<float>()) << name;
+    }
+    EXPECT_NE(before.at("backbone.layer1.0.conv1.weight").to_vector<float>(),
+              theirs.at("layer1.0.conv1.weight").to_vector<float>());
+}
+
+TEST(DbNet, SaysWhatAResidualNetworksWeightsLack) {
+    TensorMap theirs = classifier();
+    const Scratch folder;
+    const std::filesystem::path file = folder / "resnet.safetensors";
+    const std::vector<std::string> none, fresh = {"decoder"}, misspelt = {"decodr"};
+    auto model = make_dbnet({.layers = 18, .width = 8, .inner = 16}, kImages);
+    save_safetensors(file, theirs);
+    EXPECT_ERROR(load_weights(*model, file, &none), Error, "; init_fresh=[decoder] begins with fresh ones there");
+    EXPECT_ERROR(load_weights(*model, file, &misspelt), Error, "init_fresh: the model has no 'decodr'");
+    theirs.erase("layer2.0.conv1.weight");
+    theirs["layer9.0.conv1.weight"] = ops::zeros({2});
+    theirs["bn1.weight"] = ops::zeros({64});
+    save_safetensors(file, theirs);
+    EXPECT_ERROR(load_weights(*model, file, &fresh), Error,
+                 "missing backbone.layer2.0.conv1.weight; unexpected \"layer9.0.conv1.weight\" of shape [2] (8 bytes); "
+                 "bn1.weight is [64] and should be [8]");
+}
+
 TEST(DbNet, RecomputesToTheSameBits) {
     expect_recomputes(golden_model, [](Module& model) {
         const Tensors maps = model(Tensors{images()});

@@ -134,6 +134,18 @@ TEST(TextDetection, IsLearnedByDbNet) {
     EXPECT_GT(sums.values()[1].value, 0.8) << "hmean";
 }
 
+TEST(TextDetection, SaysThatItsLossIsNoMeanOverSamples) {
+    const TextDetection task = task_for();
+    const auto model = task.make_model();
+    model->eval();
+    const Batch batch = some_images(2);
+    const auto one = [&](std::int64_t i) {
+        return task.loss(*model, batch.map([i](const Tensor& x) { return ops::slice(x, 0, i, i + 1); })).item();
+    };
+    EXPECT_GT(std::fabs((one(0) + one(1)) / 2 - task.loss(*model, batch).item()), 1e-4);
+    EXPECT_NE(task.why_loss_is_no_mean(), "");
+}
+
 TEST(TextDetection, RefusesAModelWithoutMaps) {
     const TextDetection task = task_for();
     Linear model(3, 1);

@@ -36,6 +36,10 @@ class Weights : public ::testing::Test {
         save_safetensors(file_, tensors_);
         load_weights(model_, file_);
     }
+    void load_but(const std::vector<std::string>& fresh) {
+        save_safetensors(file_, tensors_);
+        load_weights(model_, file_, &fresh);
+    }
     std::vector<float> weight() { return model_.first.weight.value.to_vector<float>(); }
 
     const ScratchFolder scratch_;
@@ -72,6 +76,26 @@ TEST_F(Weights, ThatDoNotFitAreAllNamedAndNoneIsRead) {
                  "w.safetensors: these weights are of another model: missing first.bias, norm.weight; unexpected "
                  "\"tail\" of shape [4] (16 bytes); norm.bias is [3] and should be [2]; norm.running_mean is of i64");
     EXPECT_EQ(weight(), before);
+}
+
+TEST_F(Weights, OfModulesThatBeginFreshAreNotReadNorMissed) {
+    const std::vector<float> bias = model_.first.bias->value.to_vector<float>();
+    tensors_["first.bias"] = ops::full({5}, 9);  // of another number of outputs
+    tensors_.erase("norm.weight");
+    load_but({"norm", "*.bias"});
+    EXPECT_EQ(weight(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+    EXPECT_EQ(model_.first.bias->value.to_vector<float>(), bias);
+    EXPECT_ERROR(load_but({"norm"}), Error,
+                 "first.bias is [5] and should be [2]; init_fresh=[first.bias] begins with fresh");
+    EXPECT_ERROR(load_but({}), Error, "init_fresh=[first.bias,norm.weight] begins with fresh ones there");
+    tensors_["tail"] = ops::ones({4});
+    EXPECT_ERROR(load_but({"norm", "first"}), Error, "unexpected \"tail\"");
+}
+
+TEST_F(Weights, OfOldFilesDoNotCountTheBatchesOfANorm) {
+    tensors_.erase("norm.num_batches_tracked");
+    load();
+    EXPECT_EQ(weight()[5], 6);
 }
 
 TEST_F(Weights, ThatStandTwiceInAFileMustBeTheSame) {

@@ -36,31 +36,37 @@ struct Line {
     int before, after;  // chunks of inputs that a chunk of results reads beside its own
     Division by_row, by_image;
 
+    // What lies at q: the pixel of the results, or -1 for zeros; and that of the inputs, the first of its two by two
+    // where there is a stride, with whether it has a neighbour on the right (1) and below (2) in the lowest bits.
+    struct Place {
+        int result, inputs;
+    };
     INVAR_HD int slots() const { return before + after + kStages; }
     INVAR_HD int ring() const { return slots() * kRows; }
     INVAR_HD int pitch() const { return ring() + 17; }  // the first 16 rows again, and one against bank conflicts
     std::size_t shared_bytes() const {
-        return 2 * (std::size_t(kStages) * kRows * kPitchOut + std::size_t(rings) * std::size_t(pitch()) * kIn);
+        return 2 * (std::size_t(kStages) * kRows * kPitchOut + std::size_t(rings) * std::size_t(pitch()) * kIn) +
+               std::size_t(ring()) * sizeof(Place);
     }
 
-    // What lies at q: a result, or zeros.
-    struct Place {
-        int image, h, w;
-        bool there;
-    };
+    template <int kStride>
     [[maybe_unused]] __device__ Place at(int q) const {
         const int row = by_row.of(max(q, 0)), w = q - row * (width + 1);
         const int image = by_image.of(row), h = row - image * (height + 1);
-        return {image, h, w, q >= 0 && q < length && h < height && w < width};
+        if (q < 0 || q >= length || h >= height || w >= width) return {-1, -1};
+        const int result = (image * height + h) * width + w;
+        const int input = (image * in_h + h * kStride) * in_w + w * kStride;
+        return {result, input * 4 + int(w * kStride + 1 < in_w) + 2 * int(h * kStride + 1 < in_h)};
     }
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // Eight columns of a matrix after the other, each with its rows of 16 bytes; `pitch` rows from one eight to the next.
-__device__ inline std::uint64_t matrix_at(std::uint32_t address, int pitch) {
+// One more is the next row.
+__device__ inline std::uint64_t matrix_at(const void* memory, int pitch) {
     constexpr std::uint64_t kEightRows = 8;
-    return std::uint64_t((address & 0x3FFFF) >> 4) | kEightRows << 16 | std::uint64_t(pitch) << 32;
+    return __cvta_generic_to_shared(memory) >> 4 | kEightRows << 16 | std::uint64_t(pitch) << 32;
 }
 
 #define INVAR_MULTIPLY(types)                                                                                         \
@@ -88,86 +94,105 @@ template <class T, int kStride>
 __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts, std::uint16_t* memory) {
     std::uint16_t* const gradients = memory;
     std::uint16_t* const inputs = memory + kStages * kRows * kPitchOut;
+    const int ring = s.ring(), pitch = s.pitch();
+    auto* const places = reinterpret_cast<Line::Place*>(inputs + s.rings * (kIn / 8) * pitch * 8);
     const int lane = int(threadIdx.x) % 32, group = int(threadIdx.x) / 128, warp = int(threadIdx.x) / 32 % 4;
     const int first_in = int(blockIdx.x) % s.in_tiles * kIn, first_out = int(blockIdx.x) / s.in_tiles * kOut;
     const int begin = int(blockIdx.y) * s.chunks_a_split, count = min(s.chunks, begin + s.chunks_a_split) - begin;
-    const int ring = s.ring(), pitch = s.pitch();
 
-    const auto load_gradients = [&](int chunk) {
-        std::uint16_t* const stage = gradients + chunk % kStages * (kRows * kPitchOut);
-        for (int i = int(threadIdx.x); i < kRows * (kOut / 8); i += kThreads) {
-            const int row = i / (kOut / 8), c = i % (kOut / 8) * 8;
-            const Line::Place place = s.at((begin + chunk) * kRows + row);
-            const bool there = place.there && first_out + c < s.out_c;
-            const std::int64_t pixel = (std::int64_t(place.image) * s.height + place.h) * s.width + place.w;
-            fetch(stage + row * kPitchOut + c, gy + (there ? pixel * s.out_c + first_out + c : 0), there);
+    // A thread stays with eight channels, of every 48th pixel.
+    constexpr int kEights = kIn / 8;
+    static_assert(kOut == kIn && kThreads % kEights == 0);
+    const int eight = int(threadIdx.x) % kEights, first_row = int(threadIdx.x) / kEights;
+    const bool has_out = first_out + eight * 8 < s.out_c, has_in = first_in + eight * 8 < s.in_c;
+    const T* const from_results = gy + first_out + eight * 8;
+    const T* const from_inputs = x + first_in + eight * 8;
+
+    // Chunks are numbered as those of the inputs, of which the first lies before that of the results. Each is looked up
+    // by some of the threads a turn before it is loaded.
+    const auto next_slot = [&](int slot) { return slot + 1 == s.slots() ? 0 : slot + 1; };
+    const auto look_up = [&](int chunk, int slot) {
+        if (int(threadIdx.x) >= kRows) return;
+        const int row = int(threadIdx.x);
+        places[slot * kRows + row] = s.at<kStride>((begin + chunk - s.before) * kRows + row);
+    };
+    const auto load_gradients = [&](int stage, int slot) {
+        for (int row = first_row; row < kRows; row += kThreads / kEights) {
+            const int pixel = places[slot * kRows + row].result;
+            const bool there = pixel >= 0 && has_out;
+            fetch(gradients + (stage * kRows + row) * kPitchOut + eight * 8,
+                  from_results + (there ? std::int64_t(pixel) * s.out_c : 0), there);
         }
     };
-    const auto load_inputs = [&](int chunk, int slot) {
-        for (int i = int(threadIdx.x); i < kRows * (kIn / 8); i += kThreads) {
-            const int row = i / (kIn / 8), c = i % (kIn / 8);
-            const Line::Place place = s.at((begin + chunk - s.before) * kRows + row);
-            const int h = place.h * kStride, w = place.w * kStride;
+    const auto load_inputs = [&](int slot) {
+        for (int row = first_row; row < kRows; row += kThreads / kEights) {
+            const int place = places[slot * kRows + row].inputs;
 #pragma unroll
             for (int line = 0; line < kStride * kStride; ++line) {
-                const int down = h + line / 2, right = w + line % 2;
-                const bool there = place.there && down < s.in_h && right < s.in_w && first_in + c * 8 < s.in_c;
-                const std::int64_t pixel = (std::int64_t(place.image) * s.in_h + down) * s.in_w + right;
-                const T* const from = x + (there ? pixel * s.in_c + first_in + c * 8 : 0);
-                std::uint16_t* const to = inputs + ((line * (kIn / 8) + c) * pitch + slot * kRows + row) * 8;
+                const bool there = place >= 0 && has_in && (place & line) == line;
+                const std::int64_t pixel = (place >> 2) + (line / 2) * s.in_w + line % 2;
+                const T* const from = from_inputs + (there ? pixel * s.in_c : 0);
+                std::uint16_t* const to = inputs + ((line * kEights + eight) * pitch + slot * kRows + row) * 8;
                 fetch(to, from, there);
                 if (slot == 0 && row < 16) fetch(to + ring * 8, from, there);
             }
         }
     };
-
-    int next = 0;  // chunk of x to be loaded
-    const auto load_next_inputs = [&] { load_inputs(next, next % s.slots()), ++next; };
-    while (next < s.before + s.after) load_next_inputs();
+    const int ahead = s.before + s.after;
+    for (int chunk = 0; chunk < ahead + kStages; ++chunk) look_up(chunk, chunk);
+    __syncthreads();
+    for (int chunk = 0; chunk < ahead; ++chunk) load_inputs(chunk);
+    int gradient_slot = s.before, input_slot = ahead, look_up_slot = 0;
 #pragma unroll
     for (int chunk = 0; chunk < kStages - 1; ++chunk) {
-        if (chunk < count) load_gradients(chunk), load_next_inputs();
+        if (chunk < count) load_gradients(chunk, gradient_slot), load_inputs(input_slot);
+        gradient_slot = next_slot(gradient_slot), input_slot = next_slot(input_slot);
         close_fetches();
     }
 
-    const auto base = std::uint32_t(__cvta_generic_to_shared(inputs));
     // Where a tap begins to read beside the chunk's own pixels, and in which line. With a stride of 2 the middle row
     // and column of the window have even numbers and the others odd ones, of which the first lies before.
-    int tap_at[kTaps], tap_line[kTaps];
+    int tap_at[kTaps];
+    std::uint64_t tap_matrix[kTaps];
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
         const int up = kStride == 1 ? group - 1 : -int(group == 0), left = kStride == 1 ? tap - 1 : -int(tap == 0);
-        tap_at[tap] = up * (s.width + 1) + left;
-        tap_line[tap] = kStride == 1 ? 0 : (group == 1 ? 0 : 2) + (tap == 1 ? 0 : 1);
+        const int line = kStride == 1 ? 0 : (group == 1 ? 0 : 2) + (tap == 1 ? 0 : 1);
+        tap_at[tap] = s.before * kRows + up * (s.width + 1) + left;
+        tap_matrix[tap] = matrix_at(inputs + line * kEights * pitch * 8, pitch);
     }
     const int out_at = (lane % 8 + lane / 16 * 8) * kPitchOut + lane / 8 % 2 * 8 + warp * 16;
 
     float sum[kTaps][32] = {};
-    int start = s.before * kRows;  // where the chunk's own pixels begin in the ring
+    int stage = 0, next_stage = kStages - 1;
     for (int chunk = 0; chunk < count; ++chunk) {
         wait_for_fetches<kStages - 2>();
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the products read what fetches wrote
         __syncthreads();  // this chunk is here, and everybody is done with the one that the next load overwrites
-        const std::uint16_t* const stage = gradients + chunk % kStages * (kRows * kPitchOut);
         std::uint32_t a[kSteps][4];
 #pragma unroll
-        for (int k = 0; k < kSteps; ++k) load_turned(a[k], stage + k * 16 * kPitchOut + out_at);
+        for (int k = 0; k < kSteps; ++k) load_turned(a[k], gradients + (stage * kRows + k * 16) * kPitchOut + out_at);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-        for (int k = 0; k < kSteps; ++k)
+        for (int tap = 0; tap < kTaps; ++tap)
 #pragma unroll
-            for (int tap = 0; tap < kTaps; ++tap) {
-                int row = start + k * 16 + tap_at[tap];
-                row = row < 0 ? row + ring : row >= ring ? row - ring : row;
-                group_multiply_add<T>(
-                    sum[tap], a[k],
-                    matrix_at(base + std::uint32_t(tap_line[tap] * (kIn / 8) * pitch + row) * 16, pitch));
+            for (int k = 0; k < kSteps; ++k) {
+                const int row = tap_at[tap] + k * 16;
+                group_multiply_add<T>(sum[tap], a[k], tap_matrix[tap] + std::uint64_t(row < ring ? row : row - ring));
             }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        if (chunk + kStages - 1 < count) load_gradients(chunk + kStages - 1), load_next_inputs();
+        if (chunk + kStages - 1 < count) load_gradients(next_stage, gradient_slot), load_inputs(input_slot);
         close_fetches();
+        look_up(chunk + ahead + kStages, look_up_slot);
+        look_up_slot = next_slot(look_up_slot), gradient_slot = next_slot(gradient_slot),
+        input_slot = next_slot(input_slot);
+        stage = stage + 1 == kStages ? 0 : stage + 1, next_stage = next_stage + 1 == kStages ? 0 : next_stage + 1;
+#pragma unroll
+        for (int tap = 0; tap < kTaps; ++tap) {
+            tap_at[tap] += kRows;
+            if (tap_at[tap] >= ring) tap_at[tap] -= ring;
+        }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        start = start + kRows == ring ? 0 : start + kRows;
     }
 
     const int column = first_in + lane % 4 * 2;
@@ -226,8 +251,8 @@ bool conv_backward_weights_on_a_line(const ConvSpec& c, const View& x, const Vie
     if (!is_sixteen_bit(gy.dtype) || gw.dtype != Dtype::f32) return false;
     const std::int64_t length = c.batch * (c.out_h + 1) * (c.out_w + 1);
     // Few channels leave most of a tile empty, and short lines most of the card.
-    if (length >= std::int64_t(1) << 30 || length < 1 << 12 || c.in_c < 48 || c.out_c < 48 || !runs_here())
-        return false;
+    const bool counted = length < std::int64_t(1) << 29 && c.batch * c.in_h * c.in_w < std::int64_t(1) << 29;
+    if (!counted || length < 1 << 12 || c.in_c < 48 || c.out_c < 48 || !runs_here()) return false;
     Line s{};
     s.height = int(c.out_h), s.width = int(c.out_w), s.out_c = int(c.out_c);
     s.in_h = int(c.in_h), s.in_w = int(c.in_w), s.in_c = int(c.in_c);

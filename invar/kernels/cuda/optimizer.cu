@@ -271,6 +271,52 @@ __global__ __launch_bounds__(kThreads, 3) void step_kernel(const FlatStore store
     }
 }
 
+// --- the average of the weights ---
+
+inline constexpr int kArrays = 64;
+
+struct AverageTable {
+    AveragedArray arrays[kArrays];
+    std::int64_t first_tile[kArrays + 1];
+    bool packed[kArrays];
+    int count;
+};
+
+__global__ __launch_bounds__(kThreads) void average_kernel(const AverageSpec spec, const StepState* state,
+                                                           const __grid_constant__ AverageTable table) {
+    if (state->skip) return;
+    Approach approach;
+    approach.prepare(spec.share(state->taken));
+    int a = 0;
+    for (std::int64_t tile = blockIdx.x; tile < table.first_tile[table.count]; tile += gridDim.x) {
+        while (tile >= table.first_tile[a + 1]) ++a;  // tiles only move forward
+        const AveragedArray& array = table.arrays[a];
+        Dense values;
+        values.data = const_cast<void*>(array.values), values.dtype = array.dtype;
+        const std::int64_t base = (tile - table.first_tile[a]) * kStepTile + threadIdx.x * kStepPack;
+        const auto place = [&](int u) { return base + u * (kThreads * kStepPack); };
+        const auto whole = [&](int u) { return table.packed[a] && place(u) + kStepPack <= array.count; };
+        float w[kStepPacks][kStepPack], mean[kStepPacks][kStepPack];
+#pragma unroll
+        for (int u = 0; u < kStepPacks; ++u) {
+            if (!whole(u)) continue;
+            load_floats(array.average + place(u), mean[u]);
+            load_pack<kStepPack>(values, place(u), w[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < kStepPacks; ++u) {
+            if (whole(u)) {
+#pragma unroll
+                for (int k = 0; k < kStepPack; ++k) mean[u][k] = approach.next(mean[u][k], w[u][k]);
+                store_floats(mean[u], array.average + place(u));
+                continue;
+            }
+            for (std::int64_t i = place(u); i < smaller(array.count, place(u) + kStepPack); ++i)
+                array.average[i] = approach.next(array.average[i], values.get<float>(i));
+        }
+    }
+}
+
 struct ScaleAndClamp {
     static constexpr int kIn = 1, kOut = 1;
     float factor, limit;
@@ -370,6 +416,24 @@ void CudaKernels::optimizer_step(const FlatStore& store, std::span<const Segment
         table.first_tile[s + 1] = table.first_tile[s] + divide_up(table.end[s] - base, kStepTile);
     }
     launch();
+}
+
+void CudaKernels::average_weights(std::span<const AveragedArray> arrays, const AverageSpec& spec,
+                                  const StepState* state) {
+    const Launch stream("average_weights");
+    while (!arrays.empty()) {
+        AverageTable table;
+        table.count = int(smaller<std::size_t>(arrays.size(), kArrays));
+        table.first_tile[0] = 0;
+        for (int i = 0; i < table.count; ++i) {
+            const AveragedArray& array = table.arrays[i] = arrays[std::size_t(i)];
+            table.packed[i] = aligned(array.values) && aligned(array.average);
+            table.first_tile[i + 1] = table.first_tile[i] + divide_up(array.count, kStepTile);
+        }
+        const std::int64_t tiles = table.first_tile[table.count];
+        if (tiles > 0) average_kernel<<<grid_for(tiles, 1, kStepBlocks), kThreads, 0, stream>>>(spec, state, table);
+        arrays = arrays.subspan(std::size_t(table.count));
+    }
 }
 
 void CudaKernels::scale_gradients(const View& gradients, float factor, float limit) {

@@ -37,6 +37,13 @@ void update_block(const Update& u, const FlatStore& store_, std::int64_t begin, 
     if (store_.shadow) store<float>(w, byte_at(store_.shadow, store_.shadow_dtype, begin), store_.shadow_dtype, 1, n);
 }
 
+void average_block(const Approach approach, const AveragedArray& array, std::int64_t begin, std::int64_t n) {
+    alignas(64) float buffer[kBlock];
+    const float* __restrict values = load(byte_at(array.values, array.dtype, begin), array.dtype, 1, n, buffer);
+    float* __restrict average = array.average + begin;
+    for (std::int64_t i = 0; i < n; ++i) average[i] = approach.next(average[i], values[i]);
+}
+
 double value_of(const View& loss) {
     double wide = 0.0;
     return loss ? *load<double>(loss.data, loss.dtype, 1, 1, &wide) : 0.0;
@@ -123,6 +130,21 @@ void CpuKernels::optimizer_step(const FlatStore& store, std::span<const Segment>
         for (std::int64_t block = 0; block < blocks; ++block) {
             const std::int64_t begin = block * kBlock;
             update_block(update, store, segment.begin + begin, std::min(kBlock, segment.count - begin));
+        }
+    }
+}
+
+void CpuKernels::average_weights(std::span<const AveragedArray> arrays, const AverageSpec& spec,
+                                 const StepState* state) {
+    if (state->skip) return;
+    Approach approach;
+    approach.prepare(spec.share(state->taken));
+    for (const AveragedArray& array : arrays) {
+        const std::int64_t blocks = (array.count + kBlock - 1) / kBlock;
+#pragma omp parallel for schedule(static) if (blocks > 8)
+        for (std::int64_t block = 0; block < blocks; ++block) {
+            const std::int64_t begin = block * kBlock, n = std::min(kBlock, array.count - begin);
+            average_block(approach, array, begin, n);
         }
     }
 }
