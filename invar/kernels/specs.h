@@ -274,7 +274,9 @@ struct NormBackward {
 // Of a batch, over the rows of x [rows, channels]: mean, and 1 / sqrt(biased variance + eps).
 struct BatchNormStats {
     View x, mean, rstd;
-    View running_mean, running_var;  // where they are there, they move by `momentum`, to the unbiased variance
+    // Where they are there, they move by `momentum`, to the unbiased variance; not towards what is not finite, of which
+    // they would never get rid, while the step that has met it is skipped.
+    View running_mean, running_var;
     double eps, momentum;
 };
 

@@ -125,6 +125,16 @@ TEST_P(GpuLayers, AddTheGradientThatIsPending) {
     }
 }
 
+TEST_P(GpuLayers, KeepRunningStatisticsFromABatchThatIsNotFinite) {
+    const Tensor mean = on_gpu(ops::full({8}, 5)), variance = on_gpu(ops::full({8}, 7));
+    const Tensor x = leaf({4, 3, 3, 8}, GetParam(), 1).detach();
+    kernels_for(x.device()).fill(x.window(0, {1}).view(), std::numeric_limits<double>::infinity());
+    ops::batch_norm(x, {}, {}, mean, variance, true, 0.5, 1e-5, {});
+    EXPECT_EQ(mean.to_vector<double>()[0], 5);
+    EXPECT_EQ(variance.to_vector<double>()[0], 7);
+    for (const std::size_t i : {1, 7}) EXPECT_LT(std::abs(mean.to_vector<double>()[i]), 4) << i;
+}
+
 TEST_P(GpuLayers, FirstLayersNeedNoGradientOfTheImage) {
     const Tensor x = leaf({4, 28, 28, 1}, GetParam(), 1).detach(), w = leaf({32, 3, 3, 1}, GetParam(), 2);
     const Tensor b = leaf({32}, GetParam(), 3), we = exactly(w), be = exactly(b);

@@ -56,6 +56,17 @@ void expect_parts(Dtype dtype, bool training, bool relu_behind, bool with_residu
     }
 }
 
+TEST(BatchNorm, KeepsItsRunningStatisticsFromABatchThatIsNotFinite) {
+    const Tensor mean = full({2}, 5), variance = full({2}, 7);
+    const Tensor x = Tensor::from(std::vector<double>{1, 1, std::numeric_limits<double>::infinity(), 3, 1, 1, 1, 3},
+                                  {4, 2}, Dtype::f32);
+    const Tensor y = batch_norm(x, {}, {}, mean, variance, true, 0.5, 1e-5, {});
+    EXPECT_TRUE(std::isnan(y.to_vector<double>()[2]));  // it is seen in the result
+    EXPECT_EQ(mean.to_vector<double>(), (std::vector<double>{5, 3.5}));
+    EXPECT_EQ(variance.to_vector<double>()[0], 7);
+    EXPECT_NEAR(variance.to_vector<double>()[1], (7 + 4.0 / 3) / 2, 1e-6);
+}
+
 TEST(BatchNormEnd, IsTheNormThenTheSumThenTheRelu) {
     for (const bool training : {true, false})
         for (const bool relu_behind : {true, false})

@@ -43,7 +43,7 @@ struct PutStatistics {
     std::int64_t rows;
     double eps, momentum;
     __device__ void move(const Dense& running, std::int64_t column, double batch) const {
-        if (running.data == nullptr) return;
+        if (running.data == nullptr || !isfinite(batch)) return;
         running.put<double>(column, (1 - momentum) * running.get<double>(column) + momentum * batch);
     }
     __device__ void operator()(std::int64_t, std::int64_t column, const double* sums) const {

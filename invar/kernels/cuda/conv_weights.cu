@@ -20,7 +20,7 @@ constexpr int kThreads = 128, kStages = 3;
 constexpr std::size_t kStageLimit = 36 << 10;  // bytes: two blocks fit on an H200's multiprocessor
 constexpr int kMostPositions = 128;            // of a chunk
 constexpr int kSlots = 264;                    // blocks that run at the same time
-constexpr int kSumRows = 8;
+constexpr unsigned kAddingThreads = 256, kMostRows = 8;
 
 // A division by a number that does not change, for numbers up to 2^20 / divisor.
 struct Reciprocal {
@@ -168,19 +168,19 @@ struct Total {
     const float* parts;
     std::int64_t n;
     float* out;
-    unsigned blocks() const { return unsigned((n + 127) / 128); }
 };
 
 // out[i] (+)= parts[0][i] + parts[1][i] + ..., four at a time; each row of threads adds a stretch of the parts. The
 // weights' blocks come first, the bias's behind them.
-__global__ __launch_bounds__(32 * kSumRows) void add_parts(const Total weights, const Total bias,
-                                                           const unsigned weight_blocks, const int count,
-                                                           const bool accumulate) {
+__global__ __launch_bounds__(kAddingThreads) void add_parts(const Total weights, const Total bias,
+                                                            const unsigned weight_blocks, const int count,
+                                                            const bool accumulate) {
     const bool first = blockIdx.x < weight_blocks;
     const auto [parts, n, out] = first ? weights : bias;
-    __shared__ float4 sums[kSumRows][32];
-    const std::int64_t i = (std::int64_t(first ? blockIdx.x : blockIdx.x - weight_blocks) * 32 + threadIdx.x) * 4;
-    const int each = (count + kSumRows - 1) / kSumRows, begin = int(threadIdx.y) * each, end = min(count, begin + each);
+    __shared__ float4 sums[kAddingThreads];
+    const int across = int(blockDim.x), rows = int(blockDim.y), x = int(threadIdx.x), y = int(threadIdx.y);
+    const std::int64_t i = (std::int64_t(first ? blockIdx.x : blockIdx.x - weight_blocks) * across + x) * 4;
+    const int each = (count + rows - 1) / rows, begin = y * each, end = min(count, begin + each);
     float4 sum = make_float4(0, 0, 0, 0);
     if (i < n) {
 #pragma unroll 8
@@ -189,18 +189,27 @@ __global__ __launch_bounds__(32 * kSumRows) void add_parts(const Total weights, 
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
         }
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
+    sums[y * across + x] = sum;
     __syncthreads();
-    if (threadIdx.y != 0 || i >= n) return;
-#pragma unroll
-    for (int row = 1; row < kSumRows; ++row) {
-        const float4 v = sums[row][threadIdx.x];
+    if (y != 0 || i >= n) return;
+    for (int row = 1; row < rows; ++row) {
+        const float4 v = sums[row * across + x];
         sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
     float* const to = out + i;  // a window of a flat store: aligned to a float, no more
     const float four[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) to[k] = accumulate ? to[k] + four[k] : four[k];
+}
+
+// As many rows of threads as there are parts for them.
+void add_all(const Total& weights, const Total& bias, int count, bool accumulate) {
+    unsigned rows = 1;
+    while (rows < kMostRows && int(rows) < count) rows *= 2;
+    const dim3 threads(kAddingThreads / rows, rows);
+    const auto blocks = [&](const Total& t) { return unsigned((t.n + 4 * threads.x - 1) / (4 * threads.x)); };
+    add_parts<<<blocks(weights) + blocks(bias), threads, 0, stream()>>>(weights, bias, blocks(weights), count,
+                                                                        accumulate);
 }
 
 // The rectangle of positions that wastes least of the 16 that a tensor core takes at a time, within shared memory.
@@ -245,9 +254,7 @@ void launch(const Geometry& s, const View& x, const View& gy, float* parts, floa
 }  // namespace
 
 void add_weight_parts(const float* parts, int count, const View& gw, bool accumulate) {
-    const Total weights{parts, gw.numel(), gw.as<float>()};
-    add_parts<<<weights.blocks(), dim3(32, kSumRows), 0, stream()>>>(weights, Total{}, weights.blocks(), count,
-                                                                     accumulate);
+    add_all({parts, gw.numel(), gw.as<float>()}, {}, count, accumulate);
 }
 
 bool conv_backward_weights_by_us(const ConvSpec& c, const View& x, const View& gy, const View& gw, const View& gb,
@@ -290,8 +297,7 @@ bool conv_backward_weights_by_us(const ConvSpec& c, const View& x, const View& g
         run(bf16{});
     const Total weights{static_cast<const float*>(parts.data()), n, gw.as<float>()};
     const Total bias{static_cast<const float*>(bias_parts.data()), gb ? s.out_c : 0, gb.as<float>()};
-    add_parts<<<weights.blocks() + bias.blocks(), dim3(32, kSumRows), 0, stream()>>>(weights, bias, weights.blocks(),
-                                                                                     s.splits, accumulate);
+    add_all(weights, bias, s.splits, accumulate);
     return true;
 }
 

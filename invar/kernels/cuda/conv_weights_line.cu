@@ -5,8 +5,8 @@
 // A window that reaches over an edge finds zeros there, so its nine taps are nine distances on the line, and
 //   gw[o, tap, i] = sum over q of gy[q, o] x[q + distance(tap), i]
 // is nine products of the same operands. A block takes 64 output and 64 input channels and a stretch of the line; each
-// of its three warpgroups a row of the window. The inputs under the nine taps lie in a ring in shared memory,
-// eight channels after the other, so that a tap is a place to begin reading. With a stride of 2 there are four such
+// of its three warpgroups a row of the window. The inputs under the nine taps lie in a ring in shared memory, and a tap
+// is a place to begin reading. With a stride of 2 there are four such
 // lines, of the pixels in even and odd rows and columns, and each tap reads one of them. Blocks that share a result
 // leave their sums side by side.
 #include "invar/kernels/cuda/conv.h"
@@ -43,7 +43,7 @@ struct Line {
     };
     INVAR_HD int slots() const { return before + after + kStages; }
     INVAR_HD int ring() const { return slots() * kRows; }
-    INVAR_HD int pitch() const { return ring() + 17; }  // the first 16 rows again, and one against bank conflicts
+    INVAR_HD int pitch() const { return ring() + 16; }  // the first 16 rows again
     std::size_t shared_bytes() const {
         return 2 * (std::size_t(kStages) * kRows * kPitchOut + std::size_t(rings) * std::size_t(pitch()) * kIn) +
                std::size_t(ring()) * sizeof(Place);
@@ -62,11 +62,11 @@ struct Line {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Eight columns of a matrix after the other, each with its rows of 16 bytes; `pitch` rows from one eight to the next.
-// One more is the next row.
-__device__ inline std::uint64_t matrix_at(const void* memory, int pitch) {
-    constexpr std::uint64_t kEightRows = 8;
-    return __cvta_generic_to_shared(memory) >> 4 | kEightRows << 16 | std::uint64_t(pitch) << 32;
+// A matrix of rows of 128 bytes, of which each eight lie with their pieces of 16 bytes exchanged so that a column
+// of them is in different banks. Eight more is the next row.
+__device__ inline std::uint64_t matrix_at(const void* memory) {
+    constexpr std::uint64_t kEightRows = 1024 >> 4, kExchanged = 1;
+    return __cvta_generic_to_shared(memory) >> 4 | kEightRows << 32 | kExchanged << 62;
 }
 
 #define INVAR_MULTIPLY(types)                                                                                         \
@@ -95,7 +95,7 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
     std::uint16_t* const gradients = memory;
     std::uint16_t* const inputs = memory + kStages * kRows * kPitchOut;
     const int ring = s.ring(), pitch = s.pitch();
-    auto* const places = reinterpret_cast<Line::Place*>(inputs + s.rings * (kIn / 8) * pitch * 8);
+    auto* const places = reinterpret_cast<Line::Place*>(inputs + s.rings * pitch * kIn);
     const int lane = int(threadIdx.x) % 32, group = int(threadIdx.x) / 128, warp = int(threadIdx.x) / 32 % 4;
     const int first_in = int(blockIdx.x) % s.in_tiles * kIn, first_out = int(blockIdx.x) / s.in_tiles * kOut;
     const int begin = int(blockIdx.y) * s.chunks_a_split, count = min(s.chunks, begin + s.chunks_a_split) - begin;
@@ -132,9 +132,9 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
                 const bool there = place >= 0 && has_in && (place & line) == line;
                 const std::int64_t pixel = (place >> 2) + (line / 2) * s.in_w + line % 2;
                 const T* const from = from_inputs + (there ? pixel * s.in_c : 0);
-                std::uint16_t* const to = inputs + ((line * kEights + eight) * pitch + slot * kRows + row) * 8;
+                std::uint16_t* const to = inputs + (line * pitch + slot * kRows + row) * kIn + (eight ^ row % 8) * 8;
                 fetch(to, from, there);
-                if (slot == 0 && row < 16) fetch(to + ring * 8, from, there);
+                if (slot == 0 && row < 16) fetch(to + ring * kIn, from, there);
             }
         }
     };
@@ -159,7 +159,7 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
         const int up = kStride == 1 ? group - 1 : -int(group == 0), left = kStride == 1 ? tap - 1 : -int(tap == 0);
         const int line = kStride == 1 ? 0 : (group == 1 ? 0 : 2) + (tap == 1 ? 0 : 1);
         tap_at[tap] = s.before * kRows + up * (s.width + 1) + left;
-        tap_matrix[tap] = matrix_at(inputs + line * kEights * pitch * 8, pitch);
+        tap_matrix[tap] = matrix_at(inputs + line * pitch * kIn);
     }
     const int out_at = (lane % 8 + lane / 16 * 8) * kPitchOut + lane / 8 % 2 * 8 + warp * 16;
 
@@ -178,7 +178,8 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
 #pragma unroll
             for (int k = 0; k < kSteps; ++k) {
                 const int row = tap_at[tap] + k * 16;
-                group_multiply_add<T>(sum[tap], a[k], tap_matrix[tap] + std::uint64_t(row < ring ? row : row - ring));
+                const int at = row < ring ? row : row - ring;
+                group_multiply_add<T>(sum[tap], a[k], tap_matrix[tap] + std::uint64_t(at * 8));
             }
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         if (chunk + kStages - 1 < count) load_gradients(next_stage, gradient_slot), load_inputs(input_slot);
@@ -217,7 +218,7 @@ __device__ void sum_stretch(const Line& s, const T* x, const T* gy, float* parts
 template <class T, int kStride>
 __global__ __launch_bounds__(kThreads, 1) void line_kernel(const Line s, const T* x, const T* gy, float* parts) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    extern __shared__ __align__(128) std::uint16_t memory[];
+    extern __shared__ __align__(1024) std::uint16_t memory[];
     sum_stretch<T, kStride>(s, x, gy, parts, memory);
 #endif
 }

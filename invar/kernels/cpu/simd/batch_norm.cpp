@@ -43,7 +43,8 @@ const C* read(const View& x, std::int64_t at, std::int64_t n, C* buffer) {
 void move_towards(const View& running, const std::vector<double>& batch, double momentum) {
     if (!running) return;
     auto values = load_vector<double>(running);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = (1 - momentum) * values[i] + momentum * batch[i];
+    for (std::size_t i = 0; i < values.size(); ++i)
+        if (std::isfinite(batch[i])) values[i] = (1 - momentum) * values[i] + momentum * batch[i];
     store_vector(values, running);
 }
 
