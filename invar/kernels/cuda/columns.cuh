@@ -41,7 +41,7 @@ struct ColumnPlan {
 // The sum over y of what the threads at (y, x) hold, for every x, to thread j < across * kWidth: that of column j of
 // the block.
 template <int kWidth, class C>
-__device__ inline double sum_over_y(const C* mine, int across, double* shared) {
+[[nodiscard]] __device__ inline double sum_over_y(const C* mine, int across, double* shared) {
     const int width = across * kWidth, x = int(threadIdx.x) % across, y = int(threadIdx.x) / across;
     __syncthreads();
 #pragma unroll

@@ -6,9 +6,8 @@
 //   gw[o, tap, i] = sum over q of gy[q, o] x[q + distance(tap), i]
 // is nine products of the same operands. A block takes 64 output and 64 input channels and a stretch of the line; each
 // of its three warpgroups a row of the window. The inputs under the nine taps lie in a ring in shared memory, and a tap
-// is a place to begin reading. With a stride of 2 there are four such
-// lines, of the pixels in even and odd rows and columns, and each tap reads one of them. Blocks that share a result
-// leave their sums side by side.
+// is a place to begin reading. With a stride of 2 there are four such lines, of the pixels in even and odd rows and
+// columns, and each tap reads one of them. Blocks that share a result leave their sums side by side.
 #include "invar/kernels/cuda/conv.h"
 #include "invar/kernels/cuda/device.h"
 #include "invar/kernels/cuda/division.cuh"

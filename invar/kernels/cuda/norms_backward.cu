@@ -170,9 +170,9 @@ __global__ __launch_bounds__(kBlock<kGroup>, 512 / kBlock<kGroup>) void backward
         for (int h = 0; h < kHeld; ++h) {
             double* to = p.partial + (std::int64_t(blockIdx.x) * 2 + kind) * p.n;
             if constexpr (kGroup == kWarp) {
-                sum_over_y<kWidth>(sums[kind][h], kWarp, shared);
+                const double total = sum_over_y<kWidth>(sums[kind][h], kWarp, shared);
                 const std::int64_t column = std::int64_t(h) * kWarp * kWidth + threadIdx.x;
-                if (threadIdx.x < kWarp * kWidth && column < p.n) to[column] = shared[threadIdx.x];
+                if (threadIdx.x < kWarp * kWidth && column < p.n) to[column] = total;
             } else if (Held::place(h) < p.n) {
 #pragma unroll
                 for (int k = 0; k < kWidth; ++k) to[Held::place(h) + k] = double(sums[kind][h][k]);
