@@ -28,6 +28,23 @@ void expect_near(const Tensor& got, const std::vector<double>& expected) {
         EXPECT_NEAR(values[i], expected[i], 5e-9 * (1 + std::fabs(expected[i]))) << i;
 }
 
+// The sum's gradient waits at the input that both read when the convolution's comes, which adds it on the way.
+TEST(Conv2d, AddsTheGradientThatIsPending) {
+    for (const std::int64_t side : {1, 3}) {
+        const Tensor start = sequence({2, 3, 4, 8}), w = sequence({8, side, side, 8}), apart = sequence({2, 3, 4, 8});
+        const Conv2dOptions options{.padding = {side / 2, side / 2}};
+        const Tensor both = tanh(start), weights = w.detach();
+        const auto squares = [](const Tensor& y) { return sum(y * y); };
+        backward(squares(conv2d(both, w, {}, options) + both));
+        const Tensor one = tanh(apart), alone = one.detach().set_requires_grad();
+        backward(squares(conv2d(alone, weights, {}, options) + one.detach()));
+        const Tensor other = one.detach().set_requires_grad();
+        backward(squares(conv2d(alone.detach(), weights, {}, options) + other));
+        backward(one, alone.grad() + other.grad());
+        expect_near(start.grad(), apart.grad().to_vector<double>());
+    }
+}
+
 TEST(Golden, BicubicWithAndWithoutAlignedCorners) {
     const Tensor x = sequence({1, 3, 4, 1});
     const Tensor y = upsample(x, Pair{4, 5}, Interpolation::bicubic);
