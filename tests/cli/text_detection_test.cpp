@@ -107,6 +107,14 @@ TEST_F(TextDetectionCommands, TeachTheLessonOfAStaticScale) {
 }
 
 // The experiment that validates FP16 is the one that FP32 trains, whatever is changed there.
+// Two thirds of the experiment: what is left is for the last few texts.
+TEST_F(TextDetectionCommands, LearnToFindTextsInAMinute) {
+    const Result result = invar({"train", "dbnet_small", "trainer.max_epochs=10", "--device", "cpu", "--threads", "1"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_GT(summary("dbnet_small").at("val_hmean").get<double>(), 0.5);
+    EXPECT_FALSE(std::filesystem::is_empty(folder_ / "runs/dbnet_small/pictures"));
+}
+
 TEST_F(TextDetectionCommands, HoldFp16AgainstTheExperimentItself) {
     const ConfigSources shipped{{std::filesystem::path(INVAR_SOURCE_DIR) / "configs"}};
     Config fp16 = load_config("dbnet_fp16", {}, shipped), fp32 = load_config("dbnet", {"trainer=fp16_safe"}, shipped);
