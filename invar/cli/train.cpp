@@ -130,6 +130,7 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
 std::vector<Remark> remarks_on_run(Trainer& trainer) {
     const Setup& setup = trainer.setup();
     try {
+        const WeightAverage::Applied averaged(setup.average.get(), *setup.optimizer);  // as validations see it
         return remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision);
     } catch (const Error& error) {
         return {{fmt::format("nothing more is known of the model: {}", error.what()), true}};

@@ -144,7 +144,7 @@ std::vector<Field> make_fields() {
              "On a GPU, record the step after a few and replay it as a whole; the results are the same."),
          key("ema_decay", &T::ema_decay, below(0, 1),
              "Keep an exponential moving average of the weights, such as 0.999: the share of itself that it keeps at "
-             "each step. Validations, eval, sample and export use it; 0 keeps none."),
+             "each step. Validations, eval, predict, sample and export use it; 0 keeps none."),
          key("ema_warmup", &T::ema_warmup, any(),
              "Let the average follow faster at first: a share of (1 + n) / (10 + n) after n steps, up to ema_decay."),
          key("max_epochs", &T::max_epochs, at_least(1), "Epochs to train for.", {"epochs"}),

@@ -285,6 +285,7 @@ void Trainer::validate() {
 void Trainer::save_pictures() {
     if (setup_.test_data->batches_per_epoch() == 0) return;
     try {
+        const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
         const std::vector<Image> pictures =
             pictures_of(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision);
         const fs::path folder = RunFolder::pictures_of(folder_->path());

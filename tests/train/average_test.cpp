@@ -1,6 +1,7 @@
 // Runs with a moving average of their weights: what uses it, what does not change by it, and how it is gone on with.
 #include <gtest/gtest.h>
 
+#include "invar/tasks/registry.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/step.h"
 #include "tests/train/scratch_run.h"
@@ -55,6 +56,38 @@ TEST(Average, IsWhatValidationsAndReadersOfCheckpointsUse) {
     EXPECT_EQ(loss_of(config, model_weights(last)), logged);
     EXPECT_NE(loss_of(config, part_of(last, "model.")), logged);
     EXPECT_EQ(bytes_of(part_of(last, "ema.")), bytes_of(model_weights(last)));
+}
+
+// Any task, and the weights that it was asked to show.
+class Shown : public Task {
+  public:
+    explicit Shown(std::shared_ptr<const Task> task) : task_(std::move(task)) {}
+    std::string name() const override { return task_->name(); }
+    std::shared_ptr<const Dataset> data(Split split) const override { return task_->data(split); }
+    std::unique_ptr<Module> make_model() const override { return task_->make_model(); }
+    Tensor loss(Module& model, const Batch& batch) const override { return task_->loss(model, batch); }
+    std::vector<Metric> metrics() const override { return task_->metrics(); }
+    std::vector<double> measure(Module& model, const Batch& batch) const override {
+        return task_->measure(model, batch);
+    }
+    std::vector<Image> pictures(Module& model, const NextBatch&) const override {
+        weights = bytes_of(model.state_dict());
+        return {};
+    }
+    mutable std::string weights;
+
+  private:
+    std::shared_ptr<const Task> task_;
+};
+
+TEST(Average, IsWhatPicturesShow) {
+    const ScratchFolder scratch;
+    const Config config = averaged_config(scratch.path());
+    const auto task = std::make_shared<Shown>(make_task(config));
+    Trainer trainer(task, config);
+    const Checkpoint last = load_checkpoint(last_checkpoint(trainer.fit().folder));
+    EXPECT_EQ(task->weights, bytes_of(model_weights(last)));
+    EXPECT_NE(task->weights, bytes_of(part_of(last, "model.")));
 }
 
 TEST(Average, ChangesNothingOfTheTraining) {

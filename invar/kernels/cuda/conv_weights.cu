@@ -8,6 +8,7 @@
 // side by side, and a second kernel adds them up in order.
 #include "invar/kernels/cuda/conv.h"
 #include "invar/kernels/cuda/device.h"
+#include "invar/kernels/cuda/division.cuh"
 #include "invar/kernels/cuda/tensor_core.cuh"
 
 namespace invar::cuda {
@@ -22,13 +23,6 @@ constexpr int kMostPositions = 128;            // of a chunk
 constexpr int kSlots = 264;                    // blocks that run at the same time
 constexpr unsigned kAddingThreads = 256, kMostRows = 8;
 
-// A division by a number that does not change, for numbers up to 2^20 / divisor.
-struct Reciprocal {
-    std::uint32_t divisor, factor;
-    explicit Reciprocal(int d) : divisor(std::uint32_t(d)), factor((1u << 20) / std::uint32_t(d) + 1) {}
-    __device__ int whole(int n) const { return int(std::uint32_t(n) * factor >> 20); }
-};
-
 struct Geometry {
     int in_h, in_w, in_c, out_h, out_w, out_c, k_h, k_w;
     int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
@@ -39,7 +33,7 @@ struct Geometry {
     int chunks_h, chunks_w;  // in an image
     int in_tiles, out_tiles;
     int chunks, chunks_a_split, splits;
-    Reciprocal by_columns{1}, by_patch_w{1};
+    Division by_columns, by_patch_w;
 
     INVAR_HD std::size_t stage_bytes() const {
         return std::size_t(positions) * kPitchOut * 2 + std::size_t(patch_h) * std::size_t(patch_w) * kPitchIn * 2;
@@ -66,7 +60,7 @@ __global__ __launch_bounds__(kThreads, 2) void weights_kernel(const Geometry s, 
 
     // Where position j's window begins in the patch; those behind the last see zeros in gy, wherever they look in x.
     for (int j = int(threadIdx.x); j < s.positions; j += kThreads) {
-        const int at = j < s.rows * s.columns ? j : 0, row = s.by_columns.whole(at), column = at - row * s.columns;
+        const int at = j < s.rows * s.columns ? j : 0, row = s.by_columns.of(at), column = at - row * s.columns;
         row_of[j] = std::uint16_t(row * s.stride_h * s.patch_w + column * s.stride_w);
     }
 
@@ -78,7 +72,7 @@ __global__ __launch_bounds__(kThreads, 2) void weights_kernel(const Geometry s, 
         const int top = place / s.chunks_w * s.rows, left = place % s.chunks_w * s.columns;
         for (int i = int(threadIdx.x); i < s.positions * (kOut / 8); i += kThreads) {
             const int j = i / (kOut / 8), c = i % (kOut / 8) * 8;
-            const int down = s.by_columns.whole(j), h = top + down, w = left + j - down * s.columns;
+            const int down = s.by_columns.of(j), h = top + down, w = left + j - down * s.columns;
             const bool there = down < s.rows && h < s.out_h && w < s.out_w && first_out + c < s.out_c;
             const std::int64_t from = ((std::int64_t(image) * s.out_h + h) * s.out_w + w) * s.out_c + first_out + c;
             fetch(g_rows + j * kPitchOut + c, gy + (there ? from : 0), there);
@@ -86,7 +80,7 @@ __global__ __launch_bounds__(kThreads, 2) void weights_kernel(const Geometry s, 
         const int above = top * s.stride_h - s.pad_h + first_row, before = left * s.stride_w - s.pad_w;
         for (int i = int(threadIdx.x); i < s.patch_h * s.patch_w * (kIn / 8); i += kThreads) {
             const int row = i / (kIn / 8), c = i % (kIn / 8) * 8;
-            const int down = s.by_patch_w.whole(row), h = above + down, w = before + row - down * s.patch_w;
+            const int down = s.by_patch_w.of(row), h = above + down, w = before + row - down * s.patch_w;
             const bool there = h >= 0 && h < s.in_h && w >= 0 && w < s.in_w && first_in + c < s.in_c;
             const std::int64_t from = ((std::int64_t(image) * s.in_h + h) * s.in_w + w) * s.in_c + first_in + c;
             fetch(x_rows + row * kPitchIn + c, x + (there ? from : 0), there);
@@ -226,7 +220,7 @@ bool choose_chunk(Geometry& s) {
         s.positions = (rows * s.columns + 15) / 16 * 16;
         s.patch_h = (rows - 1) * s.stride_h + (s.tap_rows - 1) * s.dilation_h + 1;
         const std::int64_t places = std::int64_t(s.patch_h) * s.patch_w;
-        if (s.stage_bytes() > stage_limit || places > 65535 || places * s.patch_w >= 1 << 20) continue;
+        if (s.stage_bytes() > stage_limit || places > 65535) continue;
         const int bands = (s.out_h + rows - 1) / rows;
         // Rows of the patch that two chunks share are read twice.
         const double halo = double(rows * s.stride_h) / double(s.patch_h);
@@ -239,7 +233,7 @@ bool choose_chunk(Geometry& s) {
     s.patch_h = (s.rows - 1) * s.stride_h + (s.tap_rows - 1) * s.dilation_h + 1;
     s.chunks_h = (s.out_h + s.rows - 1) / s.rows;
     s.chunks_w = pieces;
-    s.by_columns = Reciprocal(s.columns), s.by_patch_w = Reciprocal(s.patch_w);
+    s.by_columns = Division(s.columns), s.by_patch_w = Division(s.patch_w);
     return true;
 }
 
