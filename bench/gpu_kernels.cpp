@@ -178,7 +178,9 @@ Work batch_norm_stats(std::int64_t columns, Dtype dtype) {
 }
 Work batch_norm(std::int64_t columns, Dtype dtype) {
     const Tensor x = matrix(dtype, columns), y = Tensor::empty_like(x), p = random({columns}, Dtype::f32, 0.5, 1.5);
-    return {2.0 * kBytes, [=] { gpu().batch_norm({x.view(), p.view(), p.view(), p.view(), p.view(), {}, y.view()}); }};
+    return {2.0 * kBytes, [=] {
+                gpu().batch_norm({x.view(), p.view(), p.view(), p.view(), p.view(), {}, y.view(), false});
+            }};
 }
 // What gx takes from the whole batch must be summed before the first of it is written: gy and x are read twice.
 Work batch_norm_backward(std::int64_t columns, Dtype dtype) {
@@ -186,8 +188,10 @@ Work batch_norm_backward(std::int64_t columns, Dtype dtype) {
                  p = random({columns}, Dtype::f32, 0.5, 1.5), ggamma = Tensor::empty_like(p),
                  gbeta = Tensor::empty_like(p);
     return {5.0 * kBytes, [=] {
-                BatchNormBackward norm{g.view(), x.view(), p.view(), p.view(), p.view(), {}, {}, {}, gx.view()};
-                norm.ggamma = ggamma.view(), norm.gbeta = gbeta.view(), norm.batch_statistics = true;
+                BatchNormBackward norm{};
+                norm.gy = g.view(), norm.x = x.view(), norm.gx = gx.view(), norm.batch_statistics = true;
+                norm.mean = p.view(), norm.rstd = p.view(), norm.gamma = p.view();
+                norm.ggamma = ggamma.view(), norm.gbeta = gbeta.view();
                 gpu().batch_norm_backward(norm);
             }};
 }

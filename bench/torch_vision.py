@@ -2,7 +2,8 @@
 """PyTorch's half of what residual networks and DBNet are compared with: the same networks, loss and batches.
 
   torch_vision.py losses                 what tests/train/torch_vision_losses.inc holds
-  torch_vision.py time [NAME ...]        training steps on a GPU; one JSON line a measurement
+  torch_vision.py time [NAME[/PRECISION[/eager|/compile]] ...]
+                                         training steps on a GPU; one JSON line a measurement
   torch_vision.py cpu                    ResNet-18 on 64 images of 32 x 32, in FP32, on the CPU
 """
 import json
@@ -345,9 +346,10 @@ def main():
     elif sys.argv[1:2] == ["cpu"]:
         measure_on_cpu()
     elif sys.argv[1:2] == ["time"]:
-        for name in sys.argv[2:] or SPEED:
-            for precision in ("fp32", "fp16", "bf16"):
-                for compiled in (False, True):
+        for asked in sys.argv[2:] or SPEED:
+            name, precision, how = (asked.split("/") + ["", ""])[:3]
+            for precision in (precision,) if precision else ("fp32", "fp16", "bf16"):
+                for compiled in (how == "compile",) if how else (False, True):
                     measure(name, precision, compiled)
     else:
         sys.exit(__doc__)

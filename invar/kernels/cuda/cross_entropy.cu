@@ -1,4 +1,6 @@
 // Cross-entropy: losses of rows of logits, their gradients, and both in one pass.
+#include <cooperative_groups.h>
+
 #include <algorithm>
 
 #include "invar/kernels/cuda/device.h"
@@ -9,21 +11,62 @@
 namespace invar::cuda {
 namespace {
 
-// The loss of a row whose own logit, that of its label, is `own`.
-template <int kGroup, class Row, class C>
-__device__ double loss_of(const CrossEntropySpec& spec, const Row& row, C largest, double sum, double own) {
+// The loss of a row whose own logit, that of its label, is `own`, and whose logits are in sum `below` the largest.
+__device__ inline double loss_of(const CrossEntropySpec& spec, double largest, double sum, double below, double own) {
     const double rest = log(sum);
     // Differences from the largest, not from the whole: the logarithm is small beside a large logit.
-    const double loss = (double(largest) - own) + rest;
+    const double loss = (largest - own) + rest;
     if (spec.label_smoothing == 0) return loss;
+    const double mean = below / double(spec.classes);
+    return (1.0 - spec.label_smoothing) * loss + spec.label_smoothing * (mean + rest);
+}
+
+// How far the first n logits of a row are below `largest`, in sum.
+template <int kGroup, class Row, class C>
+__device__ double sum_below(const Row& row, std::int64_t n, C largest) {
     double below = 0;
     row.each([&](std::int64_t i, C* v) {
 #pragma unroll
-        for (int k = 0; k < Row::kWidth; ++k) v[k] = i + k < spec.classes ? largest - v[k] : C(0);
+        for (int k = 0; k < Row::kWidth; ++k) v[k] = i + k < n ? largest - v[k] : C(0);
         below += small_sum<Row::kWidth>(v);
     });
-    const double mean = reduce<kGroup>(below, Add{}) / double(spec.classes);
-    return (1.0 - spec.label_smoothing) * loss + spec.label_smoothing * (mean + rest);
+    return reduce<kGroup>(below, Add{});
+}
+
+// The largest logit of a row and the sum of the exponentials of what the others are below it, in one pass: where a
+// larger one comes, what was summed is made smaller.
+template <class Source, int kGroup>
+__device__ void stream_row(const Source& x, std::int64_t base, std::int64_t n, typename Source::C& largest,
+                           double& sum) {
+    using C = typename Source::C;
+    constexpr int kWidth = Source::kWidth, kUnroll = 4, kApart = kGroup * kWidth;
+    C best = C(-INFINITY);
+    double total = 0;
+    for (std::int64_t first = std::int64_t(threadIdx.x % kGroup) * kWidth; first < n; first += kUnroll * kApart) {
+        typename Source::Raw raw[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+            if (first + u * kApart < n) x.read(base + first + u * kApart, raw[u]);
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            if (first + u * kApart >= n) break;
+            C v[kWidth];
+            Source::unpack(raw[u], v);
+            C top = v[0];
+#pragma unroll
+            for (int k = 1; k < kWidth; ++k) top = Larger{}(top, v[k]);
+            if (top == C(-INFINITY)) continue;  // adds nothing
+            if (!(top <= best)) {
+                total *= double(exponential<Source, true>(best - top));
+                best = top;
+            }
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) v[k] = exponential<Source>(v[k] - best);
+            total += small_sum<kWidth>(v);
+        }
+    }
+    largest = reduce<kGroup>(best, Larger{});
+    sum = reduce<kGroup>(total * double(exponential<Source, true>(best - largest)), Add{});
 }
 
 // The gradient of a logit, from it and its place.
@@ -58,10 +101,10 @@ __global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_rows(const Cross
     double loss = 0, sum = 1;
     C largest = 0;
     if (label != spec.ignore_index) {
-        const Row<Source, kGroup> row(x, r * n, n);
-        largest = largest_of<kGroup>(row);
-        sum = sum_of_exponentials<kGroup>(row, largest);
-        loss = loss_of<kGroup>(spec, row, largest, sum, logits.get<double>(r * n + label));
+        stream_row<Source, kGroup>(x, r * n, n, largest, sum);
+        const double below =
+            spec.label_smoothing == 0 ? 0.0 : sum_below<kGroup>(Row<Source, kGroup>(x, r * n, n), n, largest);
+        loss = loss_of(spec, double(largest), sum, below, logits.get<double>(r * n + label));
     }
     if (threadIdx.x % kGroup != 0) return;
     losses.put<double>(r, loss);
@@ -90,45 +133,33 @@ __global__ __launch_bounds__(kBlock<kGroup>) void cross_entropy_backward_rows(
 
 // --- losses and their gradients in one pass ---
 
-// A row that is read once: what shared memory does not take stays in registers. Each thread reads its own packs alone.
-// Of the last pack what is behind the end counts for nothing, as -inf.
-template <class T, int kGroup, int kHeld>
-struct WholeRow {
+// A stretch of a row that is read once, into shared memory; each thread reads its own packs alone. Of the last pack
+// what is behind the end counts for nothing, as -inf.
+template <class T, int kGroup>
+struct HeldRow {
     using Source = PackSource<T>;
     using C = float;
     static constexpr int kWidth = Source::kWidth;
     using Raw = typename Source::Raw;
     std::int64_t n;
-    Raw* shared;
-    Raw held[kHeld > 0 ? kHeld : 1];
+    Raw* held;
 
-    __device__ WholeRow(const T* row, std::int64_t count, Raw* memory) : n(count), shared(memory) {
-        for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) fetch(at(i), row + i, true);
+    __device__ HeldRow(const T* row, std::int64_t count, void* memory) : n(count), held(static_cast<Raw*>(memory)) {
+        for (std::int64_t i = threadIdx.x * kWidth; i < n; i += kGroup * kWidth)
+            fetch(held + i / kWidth, row + i, true);
         close_fetches();
-#pragma unroll
-        for (int k = 0; k < kHeld; ++k)
-            if (place(k) < n) held[k].read(row + place(k));
         wait_for_fetches<0>();
-    }
-    __device__ static std::int64_t place(int k) {
-        return (std::int64_t(k) * kGroup + threadIdx.x) * kWidth;
-    }
-    __device__ Raw* at(std::int64_t i) const {
-        return shared + (i / kWidth - kHeld * kGroup);
     }
     template <class F>
     __device__ void each(const F& f) const {
         C values[kWidth];
+        for (std::int64_t i = threadIdx.x * kWidth; i < n; i += kGroup * kWidth) {
+            Source::unpack(held[i / kWidth], values);
+            if (n - i < kWidth) {
 #pragma unroll
-        for (int k = 0; k < kHeld; ++k) {
-            if (place(k) >= n) return;
-            Source::unpack(held[k], values);
-            end_at(n - place(k), values);
-            f(place(k), values);
-        }
-        for (std::int64_t i = place(kHeld); i < n; i += kGroup * kWidth) {
-            Source::unpack(*at(i), values);
-            end_at(n - i, values);
+                for (int k = 0; k < kWidth; ++k)
+                    if (k >= n - i) values[k] = C(-INFINITY);
+            }
             f(i, values);
         }
     }
@@ -146,49 +177,99 @@ struct WholeRow {
         asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
         return y;
     }
-    __device__ static void end_at(std::int64_t count, C* values) {
-        if (count >= kWidth) return;
-#pragma unroll
-        for (int k = 0; k < kWidth; ++k)
-            if (k >= count) values[k] = -INFINITY;
-    }
 };
 
-template <class T, int kGroup, int kHeld>
-__global__ __launch_bounds__(kGroup, kHeld > 0 ? 1 : 2) void cross_entropy_whole_rows(
-    const CrossEntropySpec spec, T* logits, const std::int64_t stride, const std::int64_t* target, const Dense losses) {
+// What a block knows of its part of a row, and all of them of the whole.
+struct RowSums {
+    float largest;
+    double sum, below;
+};
+
+// The parts of a row, brought together in their order, to the same bits in every block of the cluster.
+template <int kParts>
+__device__ RowSums whole_of(RowSums& mine, std::int64_t n, std::int64_t share) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (kParts > 1) {
+        const auto cluster = cooperative_groups::this_cluster();
+        cluster.sync();
+        RowSums parts[kParts];
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) parts[i] = *cluster.map_shared_rank(&mine, i);
+        cluster.barrier_arrive();
+        RowSums whole{-INFINITY, 0.0, 0.0};
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) whole.largest = Larger{}(whole.largest, parts[i].largest);
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+            const double lower = double(whole.largest) - double(parts[i].largest);
+            whole.sum += parts[i].sum * double(expf(parts[i].largest - whole.largest));
+            whole.below += parts[i].below + lower * double(smaller(share, n - i * share));
+        }
+        return whole;
+    }
+#endif
+    __syncthreads();
+    return mine;
+}
+
+// Nobody leaves while others may still read what it knows.
+template <int kParts>
+__device__ void leave_together() {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (kParts > 1) cooperative_groups::this_cluster().barrier_wait();
+#endif
+}
+
+// kParts blocks, a cluster, have a row: each holds its part, so that several of them fit on a multiprocessor, where
+// one loads while another computes.
+template <class T, int kGroup, int kParts>
+__global__ __launch_bounds__(kGroup, 1024 / kGroup) void cross_entropy_whole_rows(const CrossEntropySpec spec,
+                                                                                  T* logits, const std::int64_t stride,
+                                                                                  const std::int64_t* target,
+                                                                                  const Dense losses,
+                                                                                  const std::int64_t share) {
     extern __shared__ uint4 memory[];
-    using Whole = WholeRow<T, kGroup, kHeld>;
-    constexpr int kWidth = Whole::kWidth;
-    const std::int64_t r = blockIdx.x, n = spec.classes, label = target[r];
+    __shared__ RowSums mine;
+    using Held = HeldRow<T, kGroup>;
+    constexpr int kWidth = Held::kWidth;
+    const int part = int(blockIdx.x % kParts);
+    const std::int64_t r = blockIdx.x / kParts, n = spec.classes, label = target[r], first = part * share;
     T* const place = logits + r * stride;
-    const bool ignored = label == spec.ignore_index;
+    const bool ignored = label == spec.ignore_index, smooth = spec.label_smoothing != 0;
     // Read by everybody before anybody writes: there are barriers between.
     const double own = ignored ? 0.0 : double(widen(place[label]));
-    const Whole row(place, n, reinterpret_cast<typename Whole::Raw*>(memory));
-    const float largest = reduce<kGroup>(row.largest(), Larger{});
-    const double sum = sum_of_exponentials<kGroup>(row, largest);
-    const double loss = ignored ? 0.0 : loss_of<kGroup>(spec, row, largest, sum, own);
-    if (threadIdx.x == 0) losses.put<double>(r, loss);
+    const std::int64_t count = smaller(share, n - first);
+    const Held row(place + first, count, memory);
+    const float top = reduce<kGroup>(row.largest(), Larger{});
+    // A part of nothing but -inf adds nothing to others; by itself it gives NaN, as the whole row would.
+    const bool nothing = kParts > 1 && top == -INFINITY;
+    const double sum_here = nothing ? 0.0 : sum_of_exponentials<kGroup>(row, top);
+    const double below_here = nothing || !smooth ? 0.0 : sum_below<kGroup>(row, count, top);
+    if (threadIdx.x == 0) mine = {top, sum_here, below_here};
+    const RowSums whole = whole_of<kParts>(mine, n, share);
+    if (threadIdx.x == 0 && part == 0)
+        losses.put<double>(r, ignored ? 0.0 : loss_of(spec, double(whole.largest), whole.sum, whole.below, own));
     // As Gradient does it, in fewer instructions: those for a label only where the label is.
-    const float share = ignored ? 0.0f : 1.0f / float(sum),
-                spread = ignored ? 0.0f : float(spec.label_smoothing / double(n));
+    const float share_of_one = ignored ? 0.0f : 1.0f / float(whole.sum),
+                spread = ignored ? 0.0f : float(spec.label_smoothing / double(n)), largest = whole.largest;
+    const std::int64_t label_here = label - first;
     row.each([&](std::int64_t i, float* v) {
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) v[k] = exponential<PackSource<T>>(v[k] - largest) * share - spread;
-        if (std::uint64_t(label - i) < std::uint64_t(kWidth)) {
+        for (int k = 0; k < kWidth; ++k) v[k] = exponential<PackSource<T>>(v[k] - largest) * share_of_one - spread;
+        if (std::uint64_t(label_here - i) < std::uint64_t(kWidth)) {
 #pragma unroll
             for (int k = 0; k < kWidth; ++k)
-                if (i + k == label) v[k] -= float(1.0 - spec.label_smoothing);
+                if (i + k == label_here) v[k] -= float(1.0 - spec.label_smoothing);
         }
         if (ignored) {
 #pragma unroll
             for (int k = 0; k < kWidth; ++k) v[k] = 0.0f;
         }
-        typename Whole::Raw raw;
+        typename Held::Raw raw;
         raw.pack(v);
-        raw.write(place + i);
+        raw.write(place + first + i);
     });
+    leave_together<kParts>();
 }
 
 // One block: the losses of a batch are few beside its logits.
@@ -217,18 +298,24 @@ __global__ __launch_bounds__(kThreads) void mean_of_losses(const Dense losses, c
     count.put<double>(0, double(counted));
 }
 
-// Rows by the kernel that keeps `kHeld` packs a thread in registers; false where a row does not fit.
-template <class T, int kGroup, int kHeld>
+// Rows by the kernel that cuts them into kParts; false where a part does not fit.
+template <class T, int kGroup, int kParts>
 bool run_whole_rows(const CrossEntropySpec& spec, const View& logits, const View& target, const View& losses,
                     std::size_t most_shared, cudaStream_t stream) {
-    const std::int64_t in_registers = std::int64_t(kHeld) * kGroup * kPack<T>;
-    const std::int64_t whole = divide_up(spec.classes, kPack<T>) * kPack<T>;
-    const std::size_t shared = whole > in_registers ? std::size_t(whole - in_registers) * sizeof(T) : 0;
-    if (shared > most_shared) return false;
-    const auto kernel = cross_entropy_whole_rows<T, kGroup, kHeld>;
+    const std::int64_t share = divide_up(spec.classes, kParts * kPack<T>) * kPack<T>;
+    const std::size_t shared = std::size_t(share) * sizeof(T);
+    if (shared > most_shared || spec.rows * kParts > 0x7fffffff) return false;
+    const auto kernel = cross_entropy_whole_rows<T, kGroup, kParts>;
     INVAR_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-    kernel<<<unsigned(spec.rows), kGroup, shared, stream>>>(spec, logits.as<T>(), logits.stride[logits.rank - 2],
-                                                            target.as<const std::int64_t>(), losses);
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {kParts, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = unsigned(spec.rows * kParts), config.blockDim = kGroup;
+    config.dynamicSmemBytes = shared, config.stream = stream;
+    config.attrs = &cluster, config.numAttrs = kParts > 1 ? 1 : 0;
+    INVAR_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, spec, logits.as<T>(), logits.stride[logits.rank - 2],
+                                        target.as<const std::int64_t>(), Dense(losses), share));
     return true;
 }
 
@@ -240,6 +327,16 @@ std::size_t shared_bytes(int blocks) {
     INVAR_CUDA_CHECK(cudaDeviceGetAttribute(&a_processor, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
     constexpr int kOwn = 2048;
     return std::size_t(std::min(a_block, a_processor / blocks - 1024) - kOwn);
+}
+
+bool has_clusters() {
+    static const bool answer = [] {
+        int major = 0, device = 0;
+        INVAR_CUDA_CHECK(cudaGetDevice(&device));
+        INVAR_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+        return major >= 9;
+    }();
+    return answer;
 }
 
 }  // namespace
@@ -284,15 +381,26 @@ void CudaKernels::cross_entropy_in_place(const CrossEntropySpec& spec, const Vie
     if (spec.rows == 0) return;
     constexpr std::int64_t kFewest = 8192;  // shorter rows do not keep so many threads busy
     const std::int64_t stride = logits.stride[logits.rank - 2];
-    const bool whole = spec.classes >= kFewest && stride % 8 == 0 && stride >= spec.classes &&
-                       is_sixteen_bit(logits.dtype) && aligned(logits.data);
-    static const std::size_t half = shared_bytes(2), all = shared_bytes(1);
-    const auto run = [&](auto zero) {
-        using T = decltype(zero);
-        return run_whole_rows<T, 512, 0>(spec, logits, target, losses, half, stream) ||
-               run_whole_rows<T, 1024, 6>(spec, logits, target, losses, all, stream);
+    const bool whole = spec.classes >= kFewest && stride % 8 == 0 && stride >= spec.classes && aligned(logits.data);
+    static const std::size_t quarter = shared_bytes(4), half = shared_bytes(2);
+    const auto run = [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const auto fits = [&](auto group, auto parts, std::size_t most) {
+            return run_whole_rows<T, decltype(group)::value, decltype(parts)::value>(spec, logits, target, losses, most,
+                                                                                     stream);
+        };
+        using std::integral_constant;
+        constexpr integral_constant<int, 256> kSmall;
+        constexpr integral_constant<int, 512> kLarge;
+        if (fits(kSmall, integral_constant<int, 1>{}, quarter)) return true;
+        if (!has_clusters()) return fits(kLarge, integral_constant<int, 1>{}, half);
+        return fits(kSmall, integral_constant<int, 2>{}, quarter) ||
+               fits(kSmall, integral_constant<int, 4>{}, quarter) ||
+               fits(kSmall, integral_constant<int, 8>{}, quarter) || fits(kLarge, integral_constant<int, 8>{}, half);
     };
-    if (whole && (logits.dtype == Dtype::f16 ? run(f16{}) : run(bf16{}))) return;
+    bool done = false;
+    if (whole) with_fast_type(logits.dtype, [&](auto tag) { done = run(tag); });
+    if (done) return;
     if (logits.contiguous()) return Kernels::cross_entropy_in_place(spec, logits, target, losses, kept, one);
     const Scratch memory(std::size_t(logits.numel()) * size_of(logits.dtype));
     View dense = logits;

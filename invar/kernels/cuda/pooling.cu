@@ -16,6 +16,29 @@ struct Place {
         const Quotient c = divide(item, packs), x = divide(c.whole, width), y = divide(x.whole, height);
         batch = y.whole, h = y.rest, w = x.rest, channel = c.rest * pack;
     }
+    __device__ Place(int batch_, int h_, int w_, int channel_) : batch(batch_), h(h_), w(w_), channel(channel_) {}
+};
+
+// The same by divisions that cost little, for tensors of less than 2^31 packs: one thread has one of them.
+struct Places {
+    int height, width, packs, items;
+    Division by_height, by_width, by_packs;
+    Places(std::int64_t batch, std::int64_t height_, std::int64_t width_, std::int64_t packs_)
+        : height(int(height_)),
+          width(int(width_)),
+          packs(int(packs_)),
+          items(int(batch * height_ * width_ * packs_)),
+          by_height(height_),
+          by_width(width_),
+          by_packs(packs_) {}
+    static bool suit(std::int64_t batch, std::int64_t height, std::int64_t width, std::int64_t packs) {
+        return batch * height * width * packs <= 0x7fffffff - kThreads;
+    }
+    unsigned blocks() const { return unsigned((items + kThreads - 1) / kThreads); }
+    __device__ Place of(int item, int pack) const {
+        const int pixel = by_packs.of(item), line = by_width.of(pixel), image = by_height.of(line);
+        return {image, line - image * height, pixel - line * width, (item - pixel * packs) * pack};
+    }
 };
 
 // The outputs whose windows hold input i; they are neighbours, for windows only move forward.
@@ -86,33 +109,37 @@ __global__ __launch_bounds__(kThreads) void max_forward(const PoolSpec s, const 
     }
 }
 
+// Where a window of those that lie side by side begins.
+__device__ inline std::int64_t corner_of(const PoolSpec& s, const Place& out, std::int64_t k_h, std::int64_t k_w) {
+    return ((out.batch * s.in_h + out.h * k_h) * s.in_w + out.w * k_w) * s.channels + out.channel;
+}
+
 // The common case, windows of two by two side by side that cover the image: its four packs are fetched together.
 template <class Source>
-__global__ __launch_bounds__(kThreads) void max_of_four(const PoolSpec s, const Source x, const Dense y,
-                                                        std::uint8_t* winners, const std::int64_t items) {
+__global__ __launch_bounds__(kThreads) void max_of_four(const PoolSpec s, const Places places, const Source x,
+                                                        const Dense y, std::uint8_t* winners) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
-    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
-        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
-        const std::int64_t corner = ((out.batch * s.in_h + out.h * 2) * s.in_w + out.w * 2) * s.channels + out.channel;
-        typename Source::Raw raw[4];
+    const int item = int(global_thread());
+    if (item >= places.items) return;
+    const std::int64_t corner = corner_of(s, places.of(item, kWidth), 2, 2);
+    typename Source::Raw raw[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x.read(corner + (i / 2 * s.in_w + i % 2) * s.channels, raw[i]);
-        C best[kWidth], v[kWidth];
-        Winners<std::uint8_t, kWidth> winner = {};
-        Source::unpack(raw[0], best);
+    for (int i = 0; i < 4; ++i) x.read(corner + (i / 2 * s.in_w + i % 2) * s.channels, raw[i]);
+    C best[kWidth], v[kWidth];
+    Winners<std::uint8_t, kWidth> winner = {};
+    Source::unpack(raw[0], best);
 #pragma unroll
-        for (int i = 1; i < 4; ++i) {
-            Source::unpack(raw[i], v);
+    for (int i = 1; i < 4; ++i) {
+        Source::unpack(raw[i], v);
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) {
-                const bool take = v[k] > best[k] || v[k] != v[k];
-                best[k] = take ? v[k] : best[k];
-                winner.v[k] = take ? std::uint8_t(i) : winner.v[k];
-            }
+        for (int k = 0; k < kWidth; ++k) {
+            const bool take = v[k] > best[k] || v[k] != v[k];
+            best[k] = take ? v[k] : best[k];
+            winner.v[k] = take ? std::uint8_t(i) : winner.v[k];
         }
-        finish<Source>(s.relu, best, winner, y, winners, item);
     }
+    finish<Source>(s.relu, best, winner, y, winners, item);
 }
 
 template <class Source, class W>
@@ -144,18 +171,16 @@ __global__ __launch_bounds__(kThreads) void max_backward(const PoolSpec s, const
 // The common case, windows of three by three two apart: one thread does the two by two pixels around the middle of a
 // window, which four windows hold in all.
 template <class Source>
-__global__ __launch_bounds__(kThreads) void max_backward_by_fours(const PoolSpec s, const Source gy,
-                                                                  const std::uint8_t* winners, const Dense gx,
-                                                                  const int packs, const Division by_packs,
-                                                                  const Division by_width, const Division by_height,
-                                                                  const int items) {
+__global__ __launch_bounds__(kThreads) void max_backward_by_fours(const PoolSpec s, const Places places,
+                                                                  const Source gy, const std::uint8_t* winners,
+                                                                  const Dense gx) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
     const int item = int(global_thread());
-    if (item >= items) return;
-    const int across = int(s.out_w) + 1, down = int(s.out_h) + 1;
-    const int place = by_packs.of(item), channel = (item - place * packs) * kWidth, line = by_width.of(place);
-    const int image = by_height.of(line), right = place - line * across, below = line - image * down;
+    if (item >= places.items) return;
+    const Place at_corner = places.of(item, kWidth);
+    const int image = int(at_corner.batch), below = int(at_corner.h), right = int(at_corner.w),
+              channel = int(at_corner.channel);
     typename Source::Raw raw[4];
     Winners<std::uint8_t, kWidth> winner[4];
     bool there[4];
@@ -194,27 +219,25 @@ __global__ __launch_bounds__(kThreads) void max_backward_by_fours(const PoolSpec
 
 // The common case, windows side by side that cover the image: each output writes its own window.
 template <class Source, class W>
-__global__ __launch_bounds__(kThreads) void spread_gradients(const PoolSpec s, const Source gy, const W* winners,
-                                                             const Dense gx, const std::int64_t items) {
+__global__ __launch_bounds__(kThreads) void spread_gradients(const PoolSpec s, const Places places, const Source gy,
+                                                             const W* winners, const Dense gx) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
-    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
-        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
-        typename Source::Raw raw;
-        C g[kWidth], moved[kWidth];
-        gy.read(item * kWidth, raw);
-        const auto winner = *reinterpret_cast<const Winners<W, kWidth>*>(winners + item * kWidth);
-        Source::unpack(raw, g);
-        const std::int64_t corner =
-            ((out.batch * s.in_h + out.h * s.k_h) * s.in_w + out.w * s.k_w) * s.channels + out.channel;
-        int code = 0;
-        for (int h = 0; h < int(s.k_h); ++h)
-            for (int w = 0; w < int(s.k_w); ++w, ++code) {
+    const int item = int(global_thread());
+    if (item >= places.items) return;
+    typename Source::Raw raw;
+    C g[kWidth], moved[kWidth];
+    gy.read(std::int64_t(item) * kWidth, raw);
+    const auto winner = *reinterpret_cast<const Winners<W, kWidth>*>(winners + std::int64_t(item) * kWidth);
+    Source::unpack(raw, g);
+    const std::int64_t corner = corner_of(s, places.of(item, kWidth), s.k_h, s.k_w);
+    int code = 0;
+    for (int h = 0; h < int(s.k_h); ++h)
+        for (int w = 0; w < int(s.k_w); ++w, ++code) {
 #pragma unroll
-                for (int k = 0; k < kWidth; ++k) moved[k] = int(winner.v[k]) == code ? g[k] : C(0);
-                Source::store(moved, gx, corner + (h * s.in_w + w) * s.channels);
-            }
-    }
+            for (int k = 0; k < kWidth; ++k) moved[k] = int(winner.v[k]) == code ? g[k] : C(0);
+            Source::store(moved, gx, corner + (h * s.in_w + w) * s.channels);
+        }
 }
 
 template <class Source>
@@ -248,23 +271,22 @@ __global__ __launch_bounds__(kThreads) void average_forward(const PoolSpec s, co
 
 // The common case, windows of two by two side by side that cover the image: its four packs are fetched together.
 template <class Source>
-__global__ __launch_bounds__(kThreads) void average_of_four(const PoolSpec s, const Source x, const Dense y,
-                                                            const std::int64_t items) {
+__global__ __launch_bounds__(kThreads) void average_of_four(const PoolSpec s, const Places places, const Source x,
+                                                            const Dense y) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
-    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
-        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
-        const std::int64_t corner = ((out.batch * s.in_h + out.h * 2) * s.in_w + out.w * 2) * s.channels + out.channel;
-        typename Source::Raw raw[4];
+    const int item = int(global_thread());
+    if (item >= places.items) return;
+    const std::int64_t corner = corner_of(s, places.of(item, kWidth), 2, 2);
+    typename Source::Raw raw[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x.read(corner + (i / 2 * s.in_w + i % 2) * s.channels, raw[i]);
-        C sum[kWidth], v[4][kWidth];
+    for (int i = 0; i < 4; ++i) x.read(corner + (i / 2 * s.in_w + i % 2) * s.channels, raw[i]);
+    C sum[kWidth], v[4][kWidth];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) Source::unpack(raw[i], v[i]);
+    for (int i = 0; i < 4; ++i) Source::unpack(raw[i], v[i]);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) sum[k] = ((v[0][k] + v[1][k]) + (v[2][k] + v[3][k])) / C(4);
-        Source::store(sum, y, item * kWidth);
-    }
+    for (int k = 0; k < kWidth; ++k) sum[k] = ((v[0][k] + v[1][k]) + (v[2][k] + v[3][k])) / C(4);
+    Source::store(sum, y, std::int64_t(item) * kWidth);
 }
 
 // Up to four of the windows that hold a pixel are fetched at once. Where all averages divide by the same, the sum does.
@@ -309,24 +331,22 @@ __global__ __launch_bounds__(kThreads) void average_backward(const PoolSpec s, c
 
 // The common case, windows side by side that cover the image: each output writes its own window.
 template <class Source>
-__global__ __launch_bounds__(kThreads) void spread_average(const PoolSpec s, const Source gy, const Dense gx,
-                                                           const std::int64_t items) {
+__global__ __launch_bounds__(kThreads) void spread_average(const PoolSpec s, const Places places, const Source gy,
+                                                           const Dense gx) {
     using C = typename Source::C;
     constexpr int kWidth = Source::kWidth;
+    const int item = int(global_thread());
+    if (item >= places.items) return;
     const C window = C(s.k_h * s.k_w);
-    for (std::int64_t item = global_thread(); item < items; item += grid_threads()) {
-        const Place out(item, s.out_h, s.out_w, s.channels / kWidth, kWidth);
-        typename Source::Raw raw;
-        C g[kWidth];
-        gy.read(item * kWidth, raw);
-        Source::unpack(raw, g);
+    typename Source::Raw raw;
+    C g[kWidth];
+    gy.read(std::int64_t(item) * kWidth, raw);
+    Source::unpack(raw, g);
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) g[k] /= window;
-        const std::int64_t corner =
-            ((out.batch * s.in_h + out.h * s.k_h) * s.in_w + out.w * s.k_w) * s.channels + out.channel;
-        for (int h = 0; h < int(s.k_h); ++h)
-            for (int w = 0; w < int(s.k_w); ++w) Source::store(g, gx, corner + (h * s.in_w + w) * s.channels);
-    }
+    for (int k = 0; k < kWidth; ++k) g[k] /= window;
+    const std::int64_t corner = corner_of(s, places.of(item, kWidth), s.k_h, s.k_w);
+    for (int h = 0; h < int(s.k_h); ++h)
+        for (int w = 0; w < int(s.k_w); ++w) Source::store(g, gx, corner + (h * s.in_w + w) * s.channels);
 }
 
 std::int64_t inputs(const PoolSpec& s) {
@@ -340,6 +360,11 @@ std::int64_t outputs(const PoolSpec& s) {
 bool tiles(const PoolSpec& s) {
     const bool side_by_side = s.stride_h == s.k_h && s.stride_w == s.k_w && s.pad_h == 0 && s.pad_w == 0;
     return !s.adaptive && side_by_side && s.out_h * s.k_h == s.in_h && s.out_w * s.k_w == s.in_w;
+}
+
+// Whether they are of two by two.
+bool halves(const PoolSpec& s) {
+    return tiles(s) && s.k_h == 2 && s.k_w == 2;
 }
 
 // Whether windows of three by three lie two apart and end where the image does.
@@ -356,9 +381,6 @@ void with_winners(const View& winners, const F& f) {
     else
         f(winners.as<std::int32_t>());
 }
-template <class P>
-using Winner = std::remove_const_t<std::remove_pointer_t<P>>;
-
 }  // namespace
 
 void CudaKernels::max_pool(const PoolSpec& spec, const View& x, const View& y, const View& winners) {
@@ -366,10 +388,11 @@ void CudaKernels::max_pool(const PoolSpec& spec, const View& x, const View& y, c
     if (outputs(spec) == 0) return;
     with_source(spec.channels, {&x, &y}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
-        const std::int64_t items = outputs(spec) / Source::kWidth;
-        if (winners.dtype == Dtype::u8 && tiles(spec) && spec.k_h == 2 && spec.k_w == 2) {
-            max_of_four<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), Dense(y),
-                                                                            winners.as<std::uint8_t>(), items);
+        const std::int64_t items = outputs(spec) / Source::kWidth, packs = spec.channels / Source::kWidth;
+        if (winners.dtype == Dtype::u8 && halves(spec) && Places::suit(spec.batch, spec.out_h, spec.out_w, packs)) {
+            const Places places(spec.batch, spec.out_h, spec.out_w, packs);
+            max_of_four<<<places.blocks(), kThreads, 0, stream>>>(spec, places, Source(x), Dense(y),
+                                                                  winners.as<std::uint8_t>());
             return;
         }
         with_winners(winners, [&](auto* places) {
@@ -383,22 +406,22 @@ void CudaKernels::max_pool_backward(const PoolSpec& spec, const View& gy, const 
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {&winners}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
-        const std::int64_t packs = spec.channels / Source::kWidth;
-        const std::int64_t fours = spec.batch * (spec.out_h + 1) * (spec.out_w + 1) * packs;
-        if (winners.dtype == Dtype::u8 && two_apart(spec) && fours < std::int64_t(1) << 31) {
-            const auto blocks = unsigned((fours + kThreads - 1) / kThreads);
-            max_backward_by_fours<<<blocks, kThreads, 0, stream>>>(
-                spec, Source(gy), winners.as<const std::uint8_t>(), Dense(gx), int(packs), Division(packs),
-                Division(spec.out_w + 1), Division(spec.out_h + 1), int(fours));
-            return;
+        const std::int64_t items = inputs(spec) / Source::kWidth, packs = spec.channels / Source::kWidth;
+        const bool small = winners.dtype == Dtype::u8;
+        if (small && two_apart(spec) && Places::suit(spec.batch, spec.out_h + 1, spec.out_w + 1, packs)) {
+            const Places corners(spec.batch, spec.out_h + 1, spec.out_w + 1, packs);
+            max_backward_by_fours<<<corners.blocks(), kThreads, 0, stream>>>(
+                spec, corners, Source(gy), winners.as<const std::uint8_t>(), Dense(gx));
+        } else if (small && tiles(spec) && Places::suit(spec.batch, spec.out_h, spec.out_w, packs)) {
+            const Places windows(spec.batch, spec.out_h, spec.out_w, packs);
+            spread_gradients<<<windows.blocks(), kThreads, 0, stream>>>(spec, windows, Source(gy),
+                                                                        winners.as<const std::uint8_t>(), Dense(gx));
+        } else {
+            with_winners(winners, [&](const auto* codes) {
+                max_backward<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), codes, Dense(gx),
+                                                                                 items);
+            });
         }
-        with_winners(winners, [&](const auto* places) {
-            const bool tiled = winners.dtype == Dtype::u8 && tiles(spec);
-            const std::int64_t items = (tiled ? outputs(spec) : inputs(spec)) / Source::kWidth;
-            const auto kernel = tiled ? spread_gradients<Source, Winner<decltype(places)>>
-                                      : max_backward<Source, Winner<decltype(places)>>;
-            kernel<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), places, Dense(gx), items);
-        });
     });
 }
 
@@ -407,10 +430,13 @@ void CudaKernels::avg_pool(const PoolSpec& spec, const View& x, const View& y) {
     if (outputs(spec) == 0) return;
     with_source(spec.channels, {&x, &y}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
-        const std::int64_t items = outputs(spec) / Source::kWidth;
-        const bool halves = tiles(spec) && spec.k_h == 2 && spec.k_w == 2;
-        const auto kernel = halves ? average_of_four<Source> : average_forward<Source>;
-        kernel<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), Dense(y), items);
+        const std::int64_t items = outputs(spec) / Source::kWidth, packs = spec.channels / Source::kWidth;
+        if (halves(spec) && Places::suit(spec.batch, spec.out_h, spec.out_w, packs)) {
+            const Places places(spec.batch, spec.out_h, spec.out_w, packs);
+            average_of_four<<<places.blocks(), kThreads, 0, stream>>>(spec, places, Source(x), Dense(y));
+        } else {
+            average_forward<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(x), Dense(y), items);
+        }
     });
 }
 
@@ -419,10 +445,13 @@ void CudaKernels::avg_pool_backward(const PoolSpec& spec, const View& gy, const 
     if (inputs(spec) == 0) return;
     with_source(spec.channels, {&gy, &gx}, {}, [&](auto tag) {
         using Source = typename decltype(tag)::type;
-        const bool tiled = tiles(spec);
-        const std::int64_t items = (tiled ? outputs(spec) : inputs(spec)) / Source::kWidth;
-        const auto kernel = tiled ? spread_average<Source> : average_backward<Source>;
-        kernel<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), Dense(gx), items);
+        const std::int64_t items = inputs(spec) / Source::kWidth, packs = spec.channels / Source::kWidth;
+        if (tiles(spec) && Places::suit(spec.batch, spec.out_h, spec.out_w, packs)) {
+            const Places windows(spec.batch, spec.out_h, spec.out_w, packs);
+            spread_average<<<windows.blocks(), kThreads, 0, stream>>>(spec, windows, Source(gy), Dense(gx));
+        } else {
+            average_backward<<<grid_for(items, kThreads), kThreads, 0, stream>>>(spec, Source(gy), Dense(gx), items);
+        }
     });
 }
 
