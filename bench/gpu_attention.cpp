@@ -2,33 +2,20 @@
 // (with documents: of those that causality leaves). Usage: gpu_attention [plain], for the cases that cuDNN serves alone
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <string_view>
 #include <vector>
 
-#include "invar/kernels/devices.h"
+#include "bench/gpu_timing.h"
 #include "invar/ops/ops.h"
 
 namespace invar {
 namespace {
 
-double milliseconds(const std::function<void()>& work) {
-    Kernels& gpu = kernels_for(Device::cuda());
-    constexpr int kRounds = 5, kTimes = 10;
-    std::vector<double> rounds;
-    for (int round = -1; round < kRounds; ++round) {
-        gpu.synchronize();
-        const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < kTimes; ++i) work();
-        gpu.synchronize();
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-        if (round >= 0) rounds.push_back(1e3 * taken.count() / kTimes);
-    }
-    std::sort(rounds.begin(), rounds.end());
-    return rounds[kRounds / 2];
+double milliseconds(const Run& work) {
+    constexpr int kTimes = 10;
+    seconds(work, kTimes);
+    return 1e3 * median_seconds(work, kTimes);
 }
 
 struct Case {
@@ -38,8 +25,7 @@ struct Case {
 };
 
 void measure(const Case& c, bool deterministic) {
-    Kernels& gpu = kernels_for(Device::cuda());
-    gpu.configure({.benchmark = true, .deterministic = deterministic});
+    gpu().configure({.benchmark = true, .deterministic = deterministic});
     const auto draw = [&](std::int64_t heads) {
         return ops::normal({c.batch, heads, c.length, c.width}, 0, 1, Dtype::bf16, Device::cuda());
     };
@@ -82,12 +68,12 @@ void measure(const Case& c, bool deterministic) {
             spec.bias.size[3] = c.length;
             break;
     }
-    const auto forward = [&] { gpu.attention(spec, q.view(), k.view(), v.view(), y.view(), kept.view()); };
+    const auto forward = [&] { gpu().attention(spec, q.view(), k.view(), v.view(), y.view(), kept.view()); };
     const double once = milliseconds(forward);
     const double both = milliseconds([&] {
         forward();
-        gpu.attention_backward(spec, q.view(), k.view(), v.view(), y.view(), kept.view(), gy.view(), gq.view(),
-                               gk.view(), gv.view());
+        gpu().attention_backward(spec, q.view(), k.view(), v.view(), y.view(), kept.view(), gy.view(), gq.view(),
+                                 gk.view(), gv.view());
     });
     const double flops = 4.0 * double(c.batch * c.heads * c.length * c.length * c.width) / (c.causal ? 2 : 1);
     fmt::print(

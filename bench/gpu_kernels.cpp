@@ -5,16 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "bench/gpu_timing.h"
 #include "invar/amp/autocast.h"
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
-#include "invar/kernels/devices.h"
 #include "invar/kernels/pointwise.h"
 #include "invar/ops/ops.h"
 #include "invar/optim/grad_scaler.h"
@@ -27,28 +25,9 @@ constexpr std::int64_t kBytes = std::int64_t(1) << 30;
 constexpr std::int64_t kSide = 8192;  // of the products
 constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
 
-Kernels& gpu() {
-    return kernels_for(Device::cuda());
-}
-
-using Run = std::function<void()>;
-
-double seconds(const Run& work, int times) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < times; ++i) work();
-    gpu().synchronize();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / times;
-}
-
-// The median of a few rounds, each of many calls and one wait for the device.
 double measure(const Run& work) {
-    constexpr int kRounds = 5;
     seconds(work, 2);
-    const int times = std::clamp(int(0.012 / seconds(work, 2)), 3, 100);
-    std::vector<double> rounds;
-    for (int i = 0; i < kRounds; ++i) rounds.push_back(seconds(work, times));
-    std::sort(rounds.begin(), rounds.end());
-    return rounds[kRounds / 2];
+    return median_seconds(work, std::clamp(int(0.012 / seconds(work, 2)), 3, 100));
 }
 
 Tensor random(const Shape& shape, Dtype dtype, double low = -1, double high = 1) {
@@ -320,8 +299,8 @@ const std::vector<Kernel>& kernels() {
         {"batch_norm back 1024", kCopyBar, [](Dtype d) { return batch_norm_backward(1024, d); }},
         {"softmax 1024", kCopyBar, [](Dtype d) { return softmax(1024, d); }},
         {"softmax back 1024", kCopyBar, [](Dtype d) { return softmax_backward(1024, d); }},
-        {"cross_entropy 50304", 0, [](Dtype d) { return cross_entropy(50304, Pass::forward, d); }},
-        {"cross_entropy b 50304", 0, [](Dtype d) { return cross_entropy(50304, Pass::backward, d); }},
+        {"cross_entropy 50304", kCopyBar, [](Dtype d) { return cross_entropy(50304, Pass::forward, d); }},
+        {"cross_entropy b 50304", kCopyBar, [](Dtype d) { return cross_entropy(50304, Pass::backward, d); }},
         {"both at once 50304", 0, [](Dtype d) { return cross_entropy(50304, Pass::both, d); }},
         {"both at once 151936", 0, [](Dtype d) { return cross_entropy(151936, Pass::both, d); }},
         {"sum of all", kCopyBar, [](Dtype d) { return sum(d, 1, elements(d), 1); }},
@@ -330,9 +309,9 @@ const std::vector<Kernel>& kernels() {
         {"grad_stats", kCopyBar, grad_stats},
         {"all_finite", kCopyBar, all_finite},
         {"scale_gradients", kCopyBar, scale_gradients},
-        {"max_pool op, winners", 0, [](Dtype d) { return max_pool(d, 1); }},
-        {"avg_pool", 0, [](Dtype d) { return avg_pool(d, false); }},
-        {"avg_pool backward", 0, [](Dtype d) { return avg_pool(d, true); }},
+        {"max_pool op, winners", kCopyBar, [](Dtype d) { return max_pool(d, 1); }},
+        {"avg_pool", kCopyBar, [](Dtype d) { return avg_pool(d, false); }},
+        {"avg_pool backward", kCopyBar, [](Dtype d) { return avg_pool(d, true); }},
     };
     return all;
 }

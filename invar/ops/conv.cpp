@@ -92,11 +92,14 @@ struct ConvTranspose2d {
         const Tensor x = dense(in[0]), w = dense(in[1]);
         Kernels& kernels = kernels_for(x.device());
         Tensor y = Tensor::empty(input_shape(spec), x.dtype(), x.device());
+        const Tensor bias = in[2] ? expanded(in[2], y.shape()) : Tensor{};
         if (spec.has_products())
-            kernels.conv_backward(spec, View{}, w.view(), x.view(), y.view(), View{}, View{}, false);
+            kernels.conv_backward(spec, View{}, w.view(), x.view(), y.view(), View{}, View{}, false, View{},
+                                  view_of(bias));
+        else if (bias)
+            kernels.copy(bias.view(), y.view());
         else
             kernels.fill(y.view(), 0);
-        if (in[2]) kernels.binary(BinaryOp::Add, y.view(), expanded(in[2], y.shape()).view(), y.view(), {});
         ctx.save(x), ctx.save(w);
         return y;
     }

@@ -107,6 +107,33 @@ TEST_P(GpuLayers, ConvolveImagesOfFewChannels) {
     }
 }
 
+// To many channels, one product for each row of a window; to few, a kernel of our own; the bias comes with either.
+TEST_P(GpuLayers, SpreadPixelsOverWindowsThatTileTheImage) {
+    const Layer layers[] = {{{2, 5, 40, 64}, {64, 2, 2, 64}, {.stride = {2, 2}}},
+                            {{2, 6, 33, 64}, {64, 2, 2, 1}, {.stride = {2, 2}}},
+                            {{1, 3, 35, 16}, {16, 1, 2, 2}, {.stride = {1, 2}}},
+                            {{3, 7, 5, 256}, {256, 4, 1, 1}, {.stride = {4, 1}}},
+                            {{2, 4, 32, 128}, {128, 4, 3, 8}, {.stride = {4, 3}}},
+                            {{2, 5, 40, 8}, {8, 1, 1, 16}},
+                            {{2, 5, 40, 64}, {64, 2, 2, 8}, {.stride = {2, 2}, .output_padding = {1, 1}}}};
+    for (const Layer& layer : layers)
+        for (const bool biased : {true, false}) {
+            const std::string what = layer.x.str() + " with " + layer.w.str() + (biased ? " and a bias" : "");
+            const Tensor x = leaf(layer.x, GetParam(), 1), w = leaf(layer.w, GetParam(), 2);
+            const Tensor b = biased ? leaf({layer.w[3]}, GetParam(), 3) : Tensor{};
+            const Tensor xe = exactly(x), we = exactly(w), be = biased ? exactly(b) : Tensor{};
+            const Tensor y = ops::conv_transpose2d(x, w, b, layer.options);
+            const Tensor ye = ops::conv_transpose2d(xe, we, be, layer.options);
+            EXPECT_LE(distance(y, ye), rounding() + sums(layer.x[3])) << what;
+            const Tensor g = leaf(y.shape(), GetParam(), 4).detach();
+            backward(y, g);
+            backward(ye, exactly(g).detach());
+            EXPECT_LE(distance(x.grad(), xe.grad()), rounding() + sums(w.numel() / layer.x[3])) << what;
+            EXPECT_LE(distance(w.grad(), we.grad()), rounding() + sums(x.numel() / layer.x[3])) << what;
+            if (biased) EXPECT_LE(distance(b.grad(), be.grad()), rounding() + sums(y.numel() / y.size(-1))) << what;
+        }
+}
+
 // What another reader of the input has sent back is added on the way: by the product itself, or behind it.
 TEST_P(GpuLayers, AddTheGradientThatIsPending) {
     for (const std::int64_t side : {1, 3}) {

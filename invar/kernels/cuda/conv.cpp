@@ -259,7 +259,9 @@ void CudaKernels::conv_backward(const ConvSpec& spec, const View& x, const View&
         unary_backward(UnaryOp::Relu, gy, y, passed, {});
         return conv_backward(without_activation(spec), x, w, passed, gx, gw, gb, accumulate, {}, pending);
     }
-    if (gx && !product_backward_data(spec, gy, w, gx, pending)) {
+    const bool data_done =
+        gx && (few_channels_backward_data(spec, gy, w, gx, pending) || product_backward_data(spec, gy, w, gx, pending));
+    if (gx && !data_done) {
         conv_backward_data(spec, gy, w, gx);
         if (pending) add_into(pending, gx);
     }

@@ -37,10 +37,6 @@ bool gatherable(const ConvSpec& s, Dtype dtype) {
 bool has_few_channels(const ConvSpec& s, Dtype dtype) {
     return s.in_c % std::int64_t(16 / size_of(dtype)) != 0 && s.in_c < 32 && values_of(s) > 31 && values_of(s) <= 1024;
 }
-bool lies_side_by_side(const ConvSpec& s) {
-    const bool undilated = (s.k_h == 1 || s.dilation_h == 1) && (s.k_w == 1 || s.dilation_w == 1);
-    return s.stride_h == s.k_h && s.stride_w == s.k_w && s.pad_h == 0 && s.pad_w == 0 && undilated;
-}
 
 // [1, rows, columns] of dense memory, or that turned.
 View matrix(void* data, Dtype dtype, std::int64_t rows, std::int64_t columns, bool turned = false) {
@@ -115,8 +111,50 @@ bool product_forward(const ConvSpec& s, const View& x, const View& w, const View
     return true;
 }
 
+namespace {
+
+// The vector that lies along the channels, `times` over.
+View repeated(const View& along, std::int64_t times, const Scratch& memory) {
+    const std::int64_t channels = along.size[along.rank - 1];
+    View from = matrix(along.data, along.dtype, times, channels);
+    from.stride[1] = 0;
+    View to = matrix(memory.data(), along.dtype, times, channels);
+    kernels().copy(from, to);
+    to.rank = 1, to.size[0] = times * channels, to.stride[0] = 1;
+    return to;
+}
+
+// Windows that tile the image: of each result the pixels in one row of its window lie side by side, and so do those of
+// the results on one line. A product for each row of the window, of a batch of lines.
+bool tiled_backward_data(const ConvSpec& s, const View& gy, const View& w, const View& gx, const View& pending) {
+    const std::int64_t row = s.k_w * s.in_c, eight = 8, fewest = 32;
+    const bool packs = row % eight == 0 && s.out_c % eight == 0 && s.out_w >= fewest;
+    if (!is_sixteen_bit(gy.dtype) || !tiles_image(s) || !packs || (pending && !is_along_channels(pending)))
+        return false;
+    const Scratch memory(pending ? std::size_t(row) * size_of(gy.dtype) : 0);
+    Epilogue epilogue;
+    if (pending) epilogue.bias = repeated(pending, s.k_w, memory);
+    const std::int64_t lines = s.batch * s.out_h;
+    const auto batch = [&](const View& from, std::int64_t first, std::int64_t rows, std::int64_t columns,
+                           std::int64_t apart, std::int64_t pitch) {
+        View m = matrix(static_cast<std::byte*>(from.data) + std::size_t(first) * size_of(from.dtype), from.dtype, rows,
+                        columns);
+        m.size[0] = lines, m.stride[0] = apart, m.stride[1] = pitch;
+        return m;
+    };
+    const View results = batch(gy, 0, s.out_w, s.out_c, s.out_w * s.out_c, s.out_c);
+    for (std::int64_t h = 0; h < s.k_h; ++h)
+        kernels().matmul_with(epilogue, results, batch(w, h * row, s.out_c, row, 0, s.k_h * row),
+                              batch(gx, h * s.in_w * s.in_c, s.out_w, row, s.k_h * s.in_w * s.in_c, row), false);
+    return true;
+}
+
+}  // namespace
+
 bool product_backward_data(const ConvSpec& s, const View& gy, const View& w, const View& gx, const View& pending) {
-    if (!is_product(s) || s.in_c == 0 || gy.numel() == 0) return false;
+    if (s.in_c == 0 || gy.numel() == 0) return false;
+    if (!is_product(s)) return tiled_backward_data(s, gy, w, gx, pending);
+    if (pending && !pending.contiguous()) return false;
     Epilogue epilogue;
     if (pending) epilogue.addend = matrix(pending, s.in_c);
     kernels().matmul_with(epilogue, matrix(gy, s.out_c), matrix(w, s.in_c), matrix(gx, s.in_c), false);

@@ -155,27 +155,45 @@ struct HeldRow {
         C values[kWidth];
         for (std::int64_t i = threadIdx.x * kWidth; i < n; i += kGroup * kWidth) {
             Source::unpack(held[i / kWidth], values);
-            if (n - i < kWidth) {
-#pragma unroll
-                for (int k = 0; k < kWidth; ++k)
-                    if (k >= n - i) values[k] = C(-INFINITY);
-            }
+            if (n - i < kWidth) end_at(n - i, values);
             f(i, values);
         }
     }
-    // Of what this thread holds. NaN comes before all others.
+    // Of what this thread holds. NaN comes before all others. Elements of 16 bits are compared two at a time.
     __device__ C largest() const {
-        C best[2] = {C(-INFINITY), C(-INFINITY)};
-        each([&](std::int64_t, const C* v) {
+        C values[kWidth], best = C(-INFINITY);
+        std::int64_t i = threadIdx.x * kWidth;
+        if constexpr (sizeof(T) == 2) {
+            Raw top;
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) best[k % 2] = larger_or_nan(best[k % 2], v[k]);
-        });
-        return larger_or_nan(best[0], best[1]);
+            for (int k = 0; k < kWidth; ++k) values[k] = C(-INFINITY);
+            top.pack(values);
+            for (; i + kWidth <= n; i += kGroup * kWidth) larger_of_pairs(top.words[0], held[i / kWidth].words[0]);
+            Source::unpack(top, values);
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) best = Larger{}(best, values[k]);
+        }
+        for (; i < n; i += kGroup * kWidth) {
+            Source::unpack(held[i / kWidth], values);
+            if (n - i < kWidth) end_at(n - i, values);
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) best = Larger{}(best, values[k]);
+        }
+        return best;
     }
-    __device__ static C larger_or_nan(C a, C b) {
-        C y;
-        asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-        return y;
+    __device__ static void end_at(std::int64_t count, C* values) {
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k)
+            if (k >= count) values[k] = C(-INFINITY);
+    }
+    __device__ static void larger_of_pairs(uint4& a, const uint4& b) {
+        const auto take = [](std::uint32_t& x, std::uint32_t y) {
+            if constexpr (std::is_same_v<T, f16>)
+                asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(x) : "r"(x), "r"(y));
+            else
+                asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(x) : "r"(x), "r"(y));
+        };
+        take(a.x, b.x), take(a.y, b.y), take(a.z, b.z), take(a.w, b.w);
     }
 };
 
@@ -185,26 +203,31 @@ struct RowSums {
     double sum, below;
 };
 
-// The parts of a row, brought together in their order, to the same bits in every block of the cluster.
+// The parts of a row brought together by the first warp, in the same order and to the same bits in every block of the
+// cluster. `mine` and the result are in shared memory.
 template <int kParts>
-__device__ RowSums whole_of(RowSums& mine, std::int64_t n, std::int64_t share) {
+__device__ const RowSums& whole_of(RowSums& mine, std::int64_t n, std::int64_t share) {
 #if __CUDA_ARCH__ >= 900
     if constexpr (kParts > 1) {
+        __shared__ RowSums whole;
         const auto cluster = cooperative_groups::this_cluster();
         cluster.sync();
-        RowSums parts[kParts];
+        if (threadIdx.x < kWarp) {
+            const int lane = int(threadIdx.x) % kParts;
+            const RowSums part = *cluster.map_shared_rank(&mine, lane);
+            float largest = part.largest;
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) parts[i] = *cluster.map_shared_rank(&mine, i);
-        cluster.barrier_arrive();
-        RowSums whole{-INFINITY, 0.0, 0.0};
+            for (int mask = kParts / 2; mask > 0; mask /= 2) largest = Larger{}(largest, shuffle_xor(largest, mask));
+            double sum = part.sum * double(expf(part.largest - largest));
+            double below =
+                part.below + (double(largest) - double(part.largest)) * double(smaller(share, n - lane * share));
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) whole.largest = Larger{}(whole.largest, parts[i].largest);
-#pragma unroll
-        for (int i = 0; i < kParts; ++i) {
-            const double lower = double(whole.largest) - double(parts[i].largest);
-            whole.sum += parts[i].sum * double(expf(parts[i].largest - whole.largest));
-            whole.below += parts[i].below + lower * double(smaller(share, n - i * share));
+            for (int mask = kParts / 2; mask > 0; mask /= 2)
+                sum += shuffle_xor(sum, mask), below += shuffle_xor(below, mask);
+            if (threadIdx.x == 0) whole = {largest, sum, below};
         }
+        cluster.barrier_arrive();
+        __syncthreads();
         return whole;
     }
 #endif
@@ -246,7 +269,7 @@ __global__ __launch_bounds__(kGroup, 1024 / kGroup) void cross_entropy_whole_row
     const double sum_here = nothing ? 0.0 : sum_of_exponentials<kGroup>(row, top);
     const double below_here = nothing || !smooth ? 0.0 : sum_below<kGroup>(row, count, top);
     if (threadIdx.x == 0) mine = {top, sum_here, below_here};
-    const RowSums whole = whole_of<kParts>(mine, n, share);
+    const RowSums& whole = whole_of<kParts>(mine, n, share);
     if (threadIdx.x == 0 && part == 0)
         losses.put<double>(r, ignored ? 0.0 : loss_of(spec, double(whole.largest), whole.sum, whole.below, own));
     // As Gradient does it, in fewer instructions: those for a label only where the label is.
@@ -392,11 +415,11 @@ void CudaKernels::cross_entropy_in_place(const CrossEntropySpec& spec, const Vie
         using std::integral_constant;
         constexpr integral_constant<int, 256> kSmall;
         constexpr integral_constant<int, 512> kLarge;
-        if (fits(kSmall, integral_constant<int, 1>{}, quarter)) return true;
-        if (!has_clusters()) return fits(kLarge, integral_constant<int, 1>{}, half);
-        return fits(kSmall, integral_constant<int, 2>{}, quarter) ||
-               fits(kSmall, integral_constant<int, 4>{}, quarter) ||
-               fits(kSmall, integral_constant<int, 8>{}, quarter) || fits(kLarge, integral_constant<int, 8>{}, half);
+        constexpr integral_constant<int, 1> kOne;
+        constexpr integral_constant<int, 8> kEight;
+        if (fits(kSmall, kOne, quarter) || fits(kLarge, kOne, half)) return true;
+        return has_clusters() && (fits(kSmall, integral_constant<int, 4>{}, quarter) || fits(kSmall, kEight, quarter) ||
+                                  fits(kLarge, kEight, half));
     };
     bool done = false;
     if (whole) with_fast_type(logits.dtype, [&](auto tag) { done = run(tag); });

@@ -323,6 +323,10 @@ struct Add {
 struct Larger {
     template <class T>
     __device__ T operator()(T a, T b) const {
+        if constexpr (std::is_same_v<T, float>) {
+            asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
+            return a;
+        }
         return b > a || b != b ? b : a;
     }
 };
