@@ -4,7 +4,7 @@
   torch_vision.py losses                 what tests/train/torch_vision_losses.inc holds
   torch_vision.py time [NAME[/PRECISION[/eager|/compile]] ...]
                                          training steps on a GPU; one JSON line a measurement
-  torch_vision.py cpu                    ResNet-18 on 64 images of 32 x 32, in FP32, on the CPU
+  torch_vision.py cpu                    ResNet-18 on 64 images of 32 x 32, in FP32, on the CPU, in both layouts
 """
 import json
 import math
@@ -321,13 +321,13 @@ def measure(name, precision, compiled, steps=30):
     print(json.dumps(row), flush=True)
 
 
-def measure_on_cpu(steps=8, images=64):
+def measure_on_cpu(layout, steps=8, images=64):
     torch.manual_seed(0)
-    model = Backbone(18, "cifar")
+    model = Backbone(18, "cifar").to(memory_format=layout)
     classifier = nn.Linear(512, 10)
     parameters = [*model.parameters(), *classifier.parameters()]
     rule = torch.optim.AdamW(parameters, lr=1e-4)
-    x, y = torch.rand(images, 3, 32, 32), torch.arange(images) % 10
+    x, y = torch.rand(images, 3, 32, 32).contiguous(memory_format=layout), torch.arange(images) % 10
     times = []
     for _ in range(steps + 2):
         begin = time.perf_counter()
@@ -337,14 +337,15 @@ def measure_on_cpu(steps=8, images=64):
         rule.step()
         times.append(time.perf_counter() - begin)
     ms = sorted(times[2:])[steps // 2] * 1e3
-    print(json.dumps({"bench": "resnet18_cifar_b64", "device": "cpu", "threads": torch.get_num_threads(), "torch": torch.__version__, "ms": ms, "per_s": images / ms * 1e3}))
+    print(json.dumps({"bench": "resnet18_cifar_b64", "device": "cpu", "layout": str(layout), "threads": torch.get_num_threads(), "torch": torch.__version__, "ms": ms, "per_s": images / ms * 1e3}))
 
 
 def main():
     if sys.argv[1:2] == ["losses"]:
         print_losses()
     elif sys.argv[1:2] == ["cpu"]:
-        measure_on_cpu()
+        for layout in (torch.contiguous_format, torch.channels_last):
+            measure_on_cpu(layout)
     elif sys.argv[1:2] == ["time"]:
         for asked in sys.argv[2:] or SPEED:
             name, precision, how = (asked.split("/") + ["", ""])[:3]

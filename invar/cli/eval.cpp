@@ -35,7 +35,7 @@ Saved read_source(EvalArguments& arguments) {
     arguments.words.erase(first);
     std::error_code error;
     check<UsageError>(fs::exists(target, error), "{}: there is no such file or folder", target.string());
-    if (fs::is_directory(target, error) || is_checkpoint(target))
+    if (fs::is_directory(target, error) || is_checkpoint(SafetensorsFile(target).metadata()))
         return read_saved(target, arguments, arguments.checkpoint);
     check<UsageError>(arguments.checkpoint.empty(), "--checkpoint names one of a run; {} is a file", target.string());
     Saved weights{target.string(), arguments.load(), std::nullopt};

@@ -9,12 +9,6 @@ namespace invar::cli {
 
 namespace fs = std::filesystem;
 
-bool is_checkpoint(const fs::path& file) {
-    const Metadata metadata = SafetensorsFile(file).metadata();
-    const auto format = metadata.find("format");
-    return format != metadata.end() && format->second.starts_with("invar-checkpoint");
-}
-
 Saved read_saved(const fs::path& target, const ConfigArguments& arguments, const std::string& which) {
     const std::string config = arguments.config();
     check<UsageError>(config.empty(), "{} brings its configuration; leave out '{}' and set keys as key=value",

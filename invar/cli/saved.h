@@ -12,8 +12,6 @@ struct Saved {
     std::optional<Checkpoint> checkpoint;  // a file of weights alone is read once there is a model for it
 };
 
-bool is_checkpoint(const std::filesystem::path& file);
-
 // From the folder of a run, where `which` names a checkpoint ("" for the last), or from the file of one. Keys among the
 // arguments change its configuration; words that are no keys are refused.
 Saved read_saved(const std::filesystem::path& target, const ConfigArguments& arguments, const std::string& which);

@@ -210,7 +210,8 @@ int train(TrainArguments& arguments, int& exit_code) {
         say(finished ? paint(Colour::bold, "finished")
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
         print(summary_table(summary, trainer.setup().scaler->enabled()));
-        if (finished && summary.steps_now > 0) say_remarks(remarks_on_run(trainer));
+        // Of weights that have seen NaN, other thresholds would not be the remedy.
+        if (finished && summary.steps_now > 0 && summary.all_finite) say_remarks(remarks_on_run(trainer));
         say(fmt::format("run folder: {}", folder));
         if (finished && summary.steps_now == 0)
             say(fmt::format("there was nothing left to train; a larger {} goes on",

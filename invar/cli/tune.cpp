@@ -189,7 +189,7 @@ void add_tune(CLI::App& app, int& exit_code) {
                       fmt::format("Leave that to `{} validate`, and print how", program_name()));
     command->add_flag("--json", a.json, "One JSON object a line: what was found, then the validation's");
     command->footer(example({"invar tune fashion_mnist", "invar tune fashion_mnist --as bf16 --target 0.05",
-                             "invar tune fashion_mnist init_from=weights.safetensors"}) +
+                             "invar tune fashion_mnist init_from=runs/fashion_mnist"}) +
                     "\n\nTrains the result against FP32 at the end. Exits with 1 where the target is met by no set of "
                     "modules\nshort of "
                     "all of them, else with the validation's verdict: 0 PASS, 3 MARGINAL, 1 FAIL, 4 INVALID." +

@@ -119,10 +119,14 @@ class Composer {
     // From here on it is the command line that is added.
     void end_of_files() { files_end_ = settings_.size(); }
 
-    Config build() const {
+    Config build() {
         Config config;
         Origins origins;
         const auto words = settings_.begin() + std::ptrdiff_t(files_end_);
+        // Where the command line chooses another part, what files say of the one it replaces goes with that.
+        for (auto word = words; word != settings_.end(); ++word)
+            for (auto setting = settings_.begin(); setting != words && word->key.ends_with(".name"); ++setting)
+                if (setting->key.starts_with(word->key.substr(0, word->key.size() - 4))) setting->if_it_fits = true;
         const std::vector<Setting> all =
             with_folder_keys({settings_.begin(), words}, {words, settings_.end()}, sources_);
         refuse_unknown(unknown_, all);

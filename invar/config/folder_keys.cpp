@@ -15,8 +15,11 @@ std::string folder_in(const std::vector<Setting>& files, const std::vector<Setti
     for (const std::vector<Setting>* settings : {&files, &words})
         for (const Setting& setting : *settings)
             if (setting.key == "init_from") folder = setting.value.text;
+    // The folder of a run has weights alone to give: what they are of, the configuration says.
     std::error_code ignored;
-    return fs::is_directory(folder, ignored) ? folder : "";
+    const bool run =
+        fs::exists(fs::path(folder) / "config.yaml", ignored) && !fs::exists(fs::path(folder) / "config.json", ignored);
+    return fs::is_directory(folder, ignored) && !run ? folder : "";
 }
 
 Setting setting_of(const FolderKey& known, const std::string& origin) {

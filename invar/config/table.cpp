@@ -108,8 +108,9 @@ std::vector<Field> make_fields() {
          key("output_dir", &Config::output_dir, path(), "Where the folders of runs are made."),
          key("seed", &Config::seed, at_least(0), "Seed of initial weights, shuffling and dropout."),
          key("init_from", &Config::init_from, any(),
-             "A safetensors file with the initial weights, or a folder of Hugging Face's, which chooses the model too; "
-             "empty for fresh ones."),
+             "A safetensors file with the initial weights, a checkpoint, the folder of a run (its last checkpoint), or "
+             "a "
+             "folder of Hugging Face's, which chooses the model too; empty for fresh ones."),
          key("init_fresh", &Config::init_fresh, any(),
              "What begins with fresh weights all the same, by patterns as in trainer.freeze, such as [fc]: init_from "
              "need not hold it, and what it holds of it is not read."),

@@ -21,7 +21,7 @@ const Tensor& Batch::operator[](std::string_view name) const {
     if (found != tensors_.end()) return found->second;
     std::vector<std::string> names;
     for (const auto& [known, tensor] : tensors_) names.push_back(known);
-    fail("the batch has no tensor '{}'; it has {}", name,
+    fail("the batch has no tensor '{}'; it has {}: do task and data go together? (task=NAME)", name,
          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 

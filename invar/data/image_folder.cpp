@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "invar/core/error.h"
@@ -25,7 +26,8 @@ constexpr std::uint64_t kSplitStream = 0x666f'6c64'6572'0000;
 // Where the classes of each split lie.
 struct Layout {
     fs::path train;
-    std::optional<fs::path> test;  // none: a share of the first
+    std::optional<fs::path> test;     // none: a share of the first
+    std::vector<std::string> unused;  // folders beside these
 };
 
 Layout layout_of(const std::string& root) {
@@ -34,12 +36,23 @@ Layout layout_of(const std::string& root) {
                       "data=image_folder: there is no folder {}; set data.root to one with a folder for each class, or "
                       "with train and val that have them",
                       below.string());
-    Layout layout{below, {}};
+    Layout layout{below, {}, {}};
     std::string found;
-    for (const char* name : {"val", "valid", "validation", "test"})
-        if (!layout.test && fs::is_directory(below / name)) layout.test = below / name, found = name;
-    if (fs::is_directory(below / "train")) {
-        layout.train = below / "train";
+    const std::vector<fs::path> folders = folders_in(below);
+    const auto named = [&](const std::string& wanted) {
+        return std::ranges::find_if(folders, [&](const fs::path& path) {
+            std::string name = path.filename().string();
+            std::ranges::transform(name, name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+            return name == wanted;
+        });
+    };
+    for (const char* name : {"val", "valid", "validation", "dev", "test"})
+        if (const auto folder = named(name); !layout.test && folder != folders.end())
+            layout.test = *folder, found = name;
+    if (const auto train = named("train"); train != folders.end()) {
+        layout.train = *train;
+        for (const fs::path& path : folders)
+            if (path != layout.train && path != layout.test) layout.unused.push_back(path.filename().string());
         return layout;
     }
     check<UsageError>(!layout.test, "{}: there is a folder {} and none called train; name what is trained on so",
@@ -127,6 +140,10 @@ ImageFolder list_image_folder(const ImageFolderOptions& options, Split split, st
             fmt::join(result.classes.begin(),
                       result.classes.begin() + long(std::min<std::size_t>(8, result.classes.size())), ", "),
             result.classes.size() > 8 ? ", ..." : "");
+    if (!layout.unused.empty())
+        result.notes.push_back(fmt::format("of {} {} used: {}", options.root,
+                                           layout.unused.size() == 1 ? "one folder is not" : "some folders are not",
+                                           fmt::join(layout.unused, ", ")));
     std::int64_t others = 0;
     std::string first_other;
     for (std::size_t label = 0; label < result.classes.size(); ++label) {

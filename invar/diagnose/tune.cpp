@@ -36,6 +36,7 @@ class Search {
     GradientError error_with(const Set& kept);
     bool good(const Set& kept);
     Set smallest(Set kept);
+    Set opened(Set kept);
     bool mend_scaling(const GradientError& before);
     std::vector<double> gradients() const;
 
@@ -178,6 +179,25 @@ Search::Set Search::smallest(Set kept) {
     return kept;
 }
 
+// A module that holds others keeps all of them: those are tried in its place, and reduced again.
+Search::Set Search::opened(Set kept) {
+    for (std::size_t i = 0; i < kept.size();) {
+        const std::string inside = units_[kept[i]].first + ".";
+        std::set<std::size_t> trial(kept.begin(), kept.end());
+        trial.erase(kept[i]);
+        for (std::size_t unit = 0; unit < units_.size(); ++unit)
+            if (units_[unit].first.starts_with(inside)) trial.insert(unit);
+        const Set parts(trial.begin(), trial.end());
+        if (parts.size() < kept.size() || !good(parts)) {  // it holds none, or they alone do not serve
+            ++i;
+            continue;
+        }
+        kept = smallest(parts);
+        i = 0;
+    }
+    return kept;
+}
+
 // Whether a scale that moves brings the gradients nearer to FP32's than the run's own, which does not; it is then kept.
 bool Search::mend_scaling(const GradientError& before) {
     constexpr double kNearer = 0.9;
@@ -206,7 +226,7 @@ Tuning Search::run() {
     if (!tuning.met) {
         for (std::size_t i = 0; i < units_.size(); ++i) kept.push_back(i);
         tuning.met = good(kept);
-        if (tuning.met) kept = smallest(kept);
+        if (tuning.met) kept = opened(smallest(kept));
     }
     tuning.after = error_with(kept);
     for (const std::size_t unit : kept) tuning.modules.push_back(units_[unit].first);

@@ -49,6 +49,11 @@ Checkpoint load(const SafetensorsFile& file) {
 
 }  // namespace
 
+bool is_checkpoint(const Metadata& metadata) {
+    const auto format = metadata.find("format");
+    return format != metadata.end() && format->second.starts_with("invar-checkpoint");
+}
+
 void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
     save_safetensors(path, checkpoint.tensors,
                      {{"format", std::string(kFormat)}, {"state", format_state(checkpoint.state)}});

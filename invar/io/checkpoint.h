@@ -19,6 +19,9 @@ struct Checkpoint {
     nlohmann::json state;  // scaler, schedule, RNG, data position, configuration; infinities and NaN survive
 };
 
+// Whether a safetensors file says that it is one, of this version or another.
+bool is_checkpoint(const Metadata& metadata);
+
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
 // Throws IoError if as much as one bit of the file is not what was saved.
 Checkpoint load_checkpoint(const std::filesystem::path& path);

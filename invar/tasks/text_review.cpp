@@ -68,15 +68,16 @@ std::vector<Remark> remarks_on_ceiling(const TextImages& data, const detect::Box
     if (all.counts.truths == 0) return {{fmt::format("no text that counts in {}", where), true}};
     const double hmean = all.counts.hmean();
     std::vector<Remark> remarks = {
-        {fmt::format("ceiling: H-mean {:.1f}% is the best that labels and settings allow, by {}; {}", 100 * hmean,
-                     where, too_small_text(images, all))}};
+        {fmt::format("ceiling: H-mean {:.1f}% is what the labels themselves would get with these settings, by {}; {}",
+                     100 * hmean, where, too_small_text(images, all))}};
     if (hmean >= kLowCeiling) return remarks;
     const auto worst = std::size_t(std::ranges::max_element(all.lost) - all.lost);
     remarks.push_back(
-        {fmt::format("no network gets beyond an H-mean of {:.1f}% here: {} of {} texts are lost, most "
-                     "since they are {}; a larger data.size or a smaller data.min_text_size may keep "
-                     "them, and `invar data` tells more",
-                     100 * hmean, all.counts.truths - all.counts.matched, all.counts.truths, name_of(Loss(worst))),
+        {fmt::format("a network that predicts the labels to the bit gets an H-mean of {:.1f}% here: {} of {} texts are "
+                     "lost, most since they are {}; {} may keep them, and `invar data` tells more",
+                     100 * hmean, all.counts.truths - all.counts.matched, all.counts.truths, name_of(Loss(worst)),
+                     Loss(worst) == Loss::too_small ? "a larger data.size or a smaller data.min_text_size"
+                                                    : "a larger data.size"),
          true});
     return remarks;
 }

@@ -37,6 +37,7 @@ struct Monitor::Measurement {
     TensorStats gradients, parameters, activations;
     std::vector<bool> have_gradients;  // of the parameters
     std::vector<std::string> activation_names;
+    std::vector<bool> activations_in_f16;
     std::optional<StepReport> report;  // of that step
 };
 
@@ -76,10 +77,12 @@ void Monitor::measure(std::int64_t step, std::int64_t epoch, std::span<const Bat
 // it draws no random numbers and moves no statistics.
 void Monitor::measure_activations(Measurement& measurement, const Batch& samples) {
     measurement.activation_names.clear();
+    measurement.activations_in_f16.clear();
     const ModuleWatch watch([&](const std::string& path, const Tensor& result) {
         if (measurement.activation_names.size() == measurement.activations.room()) return;
         measurement.activations.measure(measurement.activation_names.size(), result);
         measurement.activation_names.push_back(path);
+        measurement.activations_in_f16.push_back(result.dtype() == Dtype::f16);
     });
     const NoGrad no_grad;
     const Autocast cast(setup_.precision);
@@ -240,7 +243,6 @@ void Monitor::collect_parameters(const Measurement& measurement, Findings& findi
 }
 
 void Monitor::collect_activations(const Measurement& measurement, Findings& findings) {
-    const bool half = setup_.precision.compute_dtype() == Dtype::f16;
     const double largest = format_info(Dtype::f16).max;
     for (std::size_t i = 0; i < measurement.activation_names.size(); ++i) {
         const std::string& module = measurement.activation_names[i];
@@ -249,6 +251,7 @@ void Monitor::collect_activations(const Measurement& measurement, Findings& find
         alert(findings, found.nonfinite > 0, "activation_nonfinite", module, double(found.nonfinite),
               [&] { return fmt::format("{} values that {} put out are NaN or Inf", found.nonfinite, module); });
         if (found.nonfinite > 0) continue;
+        const bool half = measurement.activations_in_f16[i];
         alert(findings, half && found.max_abs > kHeadRoom * largest, "activation_large", module, found.max_abs, [&] {
             return fmt::format("{} puts out {:.4g}, close to FP16's largest number {:g}", module, found.max_abs,
                                largest);

@@ -1,5 +1,7 @@
 #include "invar/train/snapshot.h"
 
+#include <set>
+
 #include "invar/core/error.h"
 
 namespace invar {
@@ -26,9 +28,21 @@ bool has_average(const Checkpoint& checkpoint) {
     return first != checkpoint.tensors.end() && first->first.starts_with(kAverage);
 }
 
+std::map<std::string, std::string> model_weight_names(const std::vector<std::string>& in_checkpoint) {
+    std::map<std::string, std::string> names;
+    std::set<std::string> taken;
+    for (const std::string_view prefix : {kAverage, kModel})
+        for (const std::string& name : in_checkpoint)
+            if (name.starts_with(prefix) && taken.insert(name.substr(prefix.size())).second)
+                names.emplace(name, name.substr(prefix.size()));
+    return names;
+}
+
 StateDict model_weights(const Checkpoint& checkpoint) {
-    StateDict weights = with_prefix_removed(checkpoint.tensors, kAverage);
-    weights.merge(with_prefix_removed(checkpoint.tensors, kModel));
+    std::vector<std::string> all;
+    for (const auto& [name, tensor] : checkpoint.tensors) all.push_back(name);
+    StateDict weights;
+    for (const auto& [name, own] : model_weight_names(all)) weights.emplace(own, checkpoint.tensors.at(name));
     return weights;
 }
 

@@ -19,7 +19,9 @@ Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint);
 void check_same_data(const Checkpoint& checkpoint, const Dataset& now, const std::string& file);
 // Whether it holds averaged weights beside those that are trained on (trainer.ema_decay).
 bool has_average(const Checkpoint& checkpoint);
-// The weights alone, for whoever uses the model: the averaged ones where it holds them.
+// Which of a checkpoint's tensors are the model's weights, and what the model calls them, for whoever uses the model:
+// the averaged ones where it holds them.
+std::map<std::string, std::string> model_weight_names(const std::vector<std::string>& in_checkpoint);
 StateDict model_weights(const Checkpoint& checkpoint);
 
 }  // namespace invar

@@ -9,13 +9,29 @@
 #include "invar/core/error.h"
 #include "invar/hub/weight_files.h"
 #include "invar/nn/mismatch.h"
+#include "invar/train/find_checkpoint.h"
+#include "invar/train/run_folder.h"
+#include "invar/train/snapshot.h"
 
 namespace invar {
 
 namespace {
 
+// A folder of Hugging Face's may lie in one folder with checkpoints.
+bool is_run(const std::filesystem::path& path) {
+    std::error_code ignored;
+    return RunFolder::is_run(path) && !std::filesystem::exists(path / "config.json", ignored);
+}
+
 // The tensors of files that stand for each of the model: one, or several that must be the same.
 using Sources = std::map<std::string, std::vector<WeightFiles::Place>>;
+
+// "backbone", "decoder": where the names of its tensors begin.
+std::set<std::string> modules_of(Module& model) {
+    std::set<std::string> names;
+    for (const auto& [name, entry] : model.state_entries()) names.insert(name.substr(0, name.find('.')));
+    return names;
+}
 
 // What of the model is read from files: all but what stays fresh.
 std::map<std::string, Module::StateEntry> entries_to_read(Module& model, const std::vector<std::string>& fresh) {
@@ -23,7 +39,8 @@ std::map<std::string, Module::StateEntry> entries_to_read(Module& model, const s
     for (const std::string& pattern : fresh) {
         std::size_t left_out = 0;
         for (const auto& [name, entry] : model.state_entries()) left_out += matches_parameter(pattern, name);
-        check<UsageError>(left_out > 0, "init_fresh: the model has no '{}'", pattern);
+        check<UsageError>(left_out > 0, "init_fresh: the model has no '{}'; it has {}", pattern,
+                          fmt::join(modules_of(model), ", "));
         std::erase_if(own, [&](const auto& entry) { return matches_parameter(pattern, entry.first); });
     }
     return own;
@@ -51,7 +68,22 @@ std::string advice(const std::set<std::string>& misfits, const Sources& sources)
     return fmt::format("; init_fresh=[{}] begins with fresh ones there", fmt::join(fresh, ","));
 }
 
+// The names of the tensors that count, in their files and for the model: all of them as they are, but of a checkpoint.
+std::map<std::string, std::string> names_in(const WeightFiles& files) {
+    std::vector<std::string> all;
+    bool checkpoint = false;
+    for (const WeightFiles::Place& place : files.tensors()) {
+        all.push_back(place.entry->name);
+        checkpoint = checkpoint || is_checkpoint(place.file->metadata());
+    }
+    if (checkpoint) return model_weight_names(all);
+    std::map<std::string, std::string> names;
+    for (const std::string& name : all) names.emplace(name, name);
+    return names;
+}
+
 Sources match(Module& model, const WeightFiles& files, const std::vector<std::string>* init_fresh) {
+    const std::map<std::string, std::string> names = names_in(files);
     WeightMismatch mismatch;
     const std::vector<std::string> fresh = init_fresh != nullptr ? *init_fresh : std::vector<std::string>{};
     const std::map<std::string, Module::StateEntry> own = entries_to_read(model, fresh);
@@ -62,7 +94,8 @@ Sources match(Module& model, const WeightFiles& files, const std::vector<std::st
     };
     for (const WeightFiles::Place& place : files.tensors()) {
         const TensorEntry& entry = *place.entry;
-        const std::string name = model.own_name(entry.name);
+        const auto counts = names.find(entry.name);
+        const std::string name = counts == names.end() ? "" : model.own_name(counts->second);
         if (name.empty() || stays_fresh(name)) continue;
         const auto found = own.find(name);
         if (found == own.end()) {
@@ -90,7 +123,7 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void load_weights(Module& model, const std::filesystem::path& path, const std::vector<std::string>* fresh) {
-    const WeightFiles files(path);
+    const WeightFiles files(is_run(path) ? find_whole_checkpoint(path, "last").path : path);
     try {
         const Sources sources = match(model, files, fresh);
         const PurposeScope purpose(Purpose::data);

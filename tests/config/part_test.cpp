@@ -40,6 +40,18 @@ TEST(Parts, BringTheirOwnKeysAndNoOthers) {
     EXPECT_ERROR(with({"model=convent"}), UsageError, "did you mean 'convnet'?");
 }
 
+// What a file says of a part that the command line replaces goes with it, but for what the new one has too.
+TEST(Parts, ThatTheCommandLineReplacesTakeTheirKeysWithThem) {
+    const ConfigSources shipped{{std::filesystem::path(INVAR_SOURCE_DIR) / "configs"}};
+    for (const char* word : {"data=icdar2015", "data.name=icdar2015"}) {
+        const Config config = load_config("dbnet_small", {word}, shipped);
+        EXPECT_EQ(config.data.name(), "icdar2015");
+        EXPECT_EQ(config.data.batch_size, 8);
+        EXPECT_ERROR(load_config("dbnet_small", {word, "data.scenes=9"}, shipped), UsageError, "belongs to scene_text");
+    }
+    EXPECT_ERROR(load_config("dbnet_small", {"data.height=9"}, shipped), UsageError, "belongs to synthetic");
+}
+
 struct WhirlOptions {
     std::int64_t turns = 3;
 };

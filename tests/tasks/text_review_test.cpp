@@ -95,12 +95,13 @@ class SmallTexts : public TextImages {
 TEST(TextReview, TellsTheCeilingAndWarnsWhereItIsLow) {
     const std::vector<Remark> good = remarks_on_ceiling(SmallTexts(1), {}, {});
     ASSERT_EQ(good.size(), 1u);
-    EXPECT_EQ(good[0].text,
-              "ceiling: H-mean 100.0% is the best that labels and settings allow, by 1 validation image; "
-              "of 1 text none is too small to be labelled");
+    EXPECT_EQ(
+        good[0].text,
+        "ceiling: H-mean 100.0% is what the labels themselves would get with these settings, by 1 validation image; "
+        "of 1 text none is too small to be labelled");
     const std::vector<Remark> low = remarks_on_ceiling(SmallTexts(5), {}, {});
     ASSERT_EQ(low.size(), 2u);
-    EXPECT_TRUE(says(low, 0, "H-mean 50.0% is the best")) << low[0].text;
+    EXPECT_TRUE(says(low, 0, "H-mean 50.0% is what the labels")) << low[0].text;
     EXPECT_TRUE(says(low, 0, "10 of 15 texts (66.7%) ignored as too small, most in image 4, image 3, image 2"))
         << low[0].text;
     EXPECT_TRUE(low[1].warning && says(low, 1, "too small to be labelled")) << low[1].text;

@@ -193,6 +193,19 @@ TEST(Monitor, WarnsOfActivationsCloseToTheEndOfFp16AndOnlyThere) {
     }
 }
 
+TEST(Monitor, DoesNotWarnOfLargeActivationsInModulesKeptInFp32) {
+    const ScratchFolder scratch;
+    Config config = watched_config(scratch.path());
+    config.trainer.precision = "16-mixed";
+    config.trainer.precision_overrides = {{"4", "32-true"}};
+    config.trainer.max_steps = 3;
+    config.optimizer.lr = 0;
+    Watcher watcher;
+    watcher.large_bias = true;
+    train(config, watcher);
+    EXPECT_TRUE(watcher.of("activation_large").empty());
+}
+
 TEST(Monitor, ChangesNoBitOfTheRun) {
     const ScratchFolder scratch;
     for (const char* precision : {"32-true", "16-mixed"}) {

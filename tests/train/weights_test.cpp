@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "invar/core/error.h"
+#include "invar/io/checkpoint.h"
 #include "invar/io/safetensors.h"
 #include "invar/nn/layers.h"
 #include "invar/ops/ops.h"
@@ -96,6 +97,29 @@ TEST_F(Weights, OfOldFilesDoNotCountTheBatchesOfANorm) {
     tensors_.erase("norm.num_batches_tracked");
     load();
     EXPECT_EQ(weight()[5], 6);
+}
+
+// Of a checkpoint the model's alone, the averaged ones where there are some; of a run those of its last checkpoint.
+TEST_F(Weights, AreReadFromCheckpointsAndRuns) {
+    Checkpoint checkpoint;
+    for (const auto& [name, tensor] : tensors_) checkpoint.tensors["model." + name] = tensor;
+    checkpoint.tensors["optimizer.exp_avg.first.weight"] = ops::ones({2, 3});
+    save_checkpoint(file_, checkpoint);
+    load_weights(model_, file_);
+    EXPECT_EQ(weight()[5], 6);
+
+    const std::filesystem::path run = scratch_.path() / "run";
+    const CheckpointFolder folder(run / "checkpoints", 5);
+    folder.save(1, checkpoint);
+    checkpoint.tensors["ema.first.weight"] = ops::full({2, 3}, 7);
+    folder.save(2, checkpoint);
+    load_weights(model_, run);
+    EXPECT_EQ(weight()[5], 7);
+    EXPECT_EQ(model_.norm.weight->value.to_vector<float>(), tensors_["norm.weight"].to_vector<float>());
+
+    checkpoint.tensors.erase("model.first.bias");
+    save_checkpoint(file_, checkpoint);
+    EXPECT_ERROR(load_weights(model_, file_), Error, "these weights are of another model: missing first.bias");
 }
 
 TEST_F(Weights, ThatStandTwiceInAFileMustBeTheSame) {
