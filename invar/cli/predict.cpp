@@ -129,6 +129,21 @@ std::string picture_name(const fs::path& image, std::set<std::string>& taken) {
     return name;
 }
 
+// The pictures that the predictions in this folder name: ours, and nobody's else.
+std::set<std::string> earlier_pictures(const fs::path& file) {
+    std::set<std::string> names;
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) return names;
+    const Json all = Json::parse(read_data_file(file), nullptr, false);
+    if (!all.is_object() || !all.contains("images") || !all["images"].is_array()) return names;
+    for (const Json& entry : all["images"])
+        if (entry.is_object() && entry.contains("picture") && entry["picture"].is_string())
+            if (const std::string name = entry["picture"];
+                name.find('/') == name.npos && name.find("-predicted") != name.npos)
+                names.insert(name);
+    return names;
+}
+
 int predict(PredictArguments& arguments) {
     check<UsageError>(!arguments.out.empty(), "--out has no value; name a folder, or leave it out");
     const std::vector<fs::path> paths = take_paths(arguments);
@@ -175,8 +190,12 @@ int predict(PredictArguments& arguments) {
     const fs::path file = folder / "predictions.json";
     if (!entries.empty()) {
         make_folders(folder);
+        const std::set<std::string> earlier = earlier_pictures(file);
         write_file_atomically(file, fmt::format("{{\"weights\":{},\"images\":[\n{}\n]}}\n", text_of(saved.name),
                                                 fmt::join(entries, ",\n")));
+        std::error_code ignored;
+        for (const std::string& name : earlier)  // of predictions that are gone now
+            if (!pictures.contains(name)) fs::remove(folder / name, ignored);
     }
     if (!arguments.json && !entries.empty()) {
         print(table.text());
@@ -202,7 +221,8 @@ void add_predict(CLI::App& app, int& exit_code) {
     a.add_to(*command, "RUN|CHECKPOINT IMAGE|FOLDER ... [key=value ...]",
              "The folder of a run or the file of a checkpoint, and JPEG, PNG or WebP files or folders of them");
     command
-        ->add_option("-o,--out,--output", a.out, "Folder for predictions.json and pictures; predictions where it is not given")
+        ->add_option("-o,--out,--output", a.out,
+                     "Folder for predictions.json and pictures; predictions where it is not given")
         ->option_text("DIR");
     command->add_option("--checkpoint", a.checkpoint, "Which one of a run: last, best or the file of a checkpoint")
         ->type_name("WHICH");

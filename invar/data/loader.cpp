@@ -82,20 +82,38 @@ std::int64_t Loader::samples_per_epoch() const {
     return std::min(dataset_->size(), batches_ * options_.batch_size);
 }
 
-void Loader::start_epoch(std::int64_t epoch, std::int64_t skip_batches) {
+Loader::Order Loader::make_order(std::int64_t epoch) const {
+    return std::make_shared<const std::vector<std::int64_t>>(
+        options_.shuffle ? shuffled_order(dataset_->size(), options_.seed, epoch) : file_order(dataset_->size()));
+}
+
+void Loader::start_epoch(std::int64_t epoch, std::int64_t skip_batches, bool another_follows) {
     check<UsageError>(epoch >= 0, "start_epoch: epoch {} is negative", epoch);
     check<UsageError>(skip_batches >= 0 && skip_batches <= batches_,
                       "start_epoch: cannot skip {} batches of an epoch of {}", skip_batches, batches_);
-    auto order = std::make_shared<const std::vector<std::int64_t>>(
-        options_.shuffle ? shuffled_order(dataset_->size(), options_.seed, epoch) : file_order(dataset_->size()));
     drop_what_was_sent();
     {
-        const std::lock_guard lock(mutex_);
-        ++round_;
+        std::unique_lock lock(mutex_);
+        const bool follows = another_follows_ && epoch == epoch_ + 1 && skip_batches == 0 && taken_ == batches_;
+        Order order = follows ? next_order_ : nullptr;
+        if (!order) {
+            another_follows_ = false;  // nobody makes it meanwhile
+            lock.unlock();
+            order = make_order(epoch);
+            lock.lock();
+        }
+        if (follows) {
+            begin_ += batches_, claimed_ -= batches_;
+        } else {
+            ++round_;
+            begin_ = 0, claimed_ = skip_batches;
+            done_.assign(std::size_t(options_.prefetch), std::nullopt);
+        }
         epoch_ = epoch;
         order_ = std::move(order);
-        position_ = taken_ = claimed_ = skip_batches;
-        done_.assign(std::size_t(options_.prefetch), std::nullopt);
+        next_order_ = nullptr;
+        another_follows_ = another_follows;
+        position_ = taken_ = skip_batches;
     }
     room_.notify_all();
 }
@@ -111,8 +129,8 @@ std::optional<Batch> Loader::next() {
 bool Loader::can_take() {
     if (taken_ == batches_ || workers_.empty()) return false;
     const std::lock_guard lock(mutex_);
-    const std::optional<Read>& slot = done_[std::size_t(taken_ % options_.prefetch)];
-    return slot.has_value() && !slot->error;
+    const std::optional<Read>& next = done_[slot(taken_)];
+    return next.has_value() && !next->error;
 }
 
 Batch Loader::take() {
@@ -122,11 +140,11 @@ Batch Loader::take() {
         return batch;
     }
     std::unique_lock lock(mutex_);
-    std::optional<Read>& slot = done_[std::size_t(taken_ % options_.prefetch)];
-    ready_.wait(lock, [&] { return slot.has_value(); });
-    if (slot->error) std::rethrow_exception(slot->error);
-    Batch batch = std::move(slot->batch);
-    slot.reset();
+    std::optional<Read>& next = done_[slot(taken_)];
+    ready_.wait(lock, [&] { return next.has_value(); });
+    if (next->error) std::rethrow_exception(next->error);
+    Batch batch = std::move(next->batch);
+    next.reset();
     ++taken_;
     lock.unlock();
     room_.notify_one();
@@ -193,13 +211,19 @@ Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t epoch, s
 
 void Loader::work(std::stop_token stop) {
     std::unique_lock lock(mutex_);
-    const auto may_read = [&] { return order_ && claimed_ < batches_ && claimed_ < taken_ + options_.prefetch; };
+    const auto may_read = [&] {
+        const std::int64_t end = another_follows_ ? 2 * batches_ : batches_;
+        return order_ && claimed_ < end && claimed_ < taken_ + options_.prefetch;
+    };
     while (room_.wait(lock, stop, may_read)) {
         if (stop.stop_requested()) return;  // the wait answers true when there is work, stopped or not
         const std::uint64_t round = round_;
-        const std::int64_t number = claimed_++;
-        const Order order = order_;
-        const std::int64_t epoch = epoch_;
+        const std::int64_t claimed = claimed_++;
+        const std::size_t place = slot(claimed);
+        const bool ahead = claimed >= batches_;
+        if (ahead && !next_order_) next_order_ = make_order(epoch_ + 1);
+        const Order order = ahead ? next_order_ : order_;
+        const std::int64_t epoch = epoch_ + ahead, number = ahead ? claimed - batches_ : claimed;
         lock.unlock();
         Read result;
         try {
@@ -209,7 +233,7 @@ void Loader::work(std::stop_token stop) {
         }
         lock.lock();
         if (round == round_) {
-            done_[std::size_t(number % options_.prefetch)] = std::move(result);
+            done_[place] = std::move(result);
             ready_.notify_all();
         }
     }

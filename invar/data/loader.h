@@ -42,8 +42,8 @@ class Loader {
     Loader& operator=(const Loader&) = delete;
 
     // Begins an epoch behind its first `skip_batches` batches, which are not read. What is left of the epoch before is
-    // dropped.
-    void start_epoch(std::int64_t epoch, std::int64_t skip_batches = 0);
+    // dropped. Where another one follows, its first batches are read while the last ones of this epoch are in use.
+    void start_epoch(std::int64_t epoch, std::int64_t skip_batches = 0, bool another_follows = false);
     // The next batch, or nothing at the end of the epoch. Throws what reading the batch threw, and stays there.
     std::optional<Batch> next();
 
@@ -70,6 +70,8 @@ class Loader {
 
     Batch read(const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t number) const;
     void work(std::stop_token stop);
+    Order make_order(std::int64_t epoch) const;
+    std::size_t slot(std::int64_t number) const { return std::size_t((begin_ + number) % options_.prefetch); }
     Batch take();  // the next batch that was read; waits for it
     bool can_take();
     void send(Batch batch);
@@ -96,10 +98,13 @@ class Loader {
     std::int64_t epoch_ = -1;
     std::int64_t taken_ = 0;  // the batch that take() takes: position_, or one more where that was sent ahead
     Order order_;
+    bool another_follows_ = false;
+    std::int64_t begin_ = 0;  // of this epoch, among the batches of those that followed each other
     // Shared with the workers.
-    std::uint64_t round_ = 0;  // counts start_epoch(), so that what was read for an earlier one is recognised
-    std::int64_t claimed_ = 0;
-    std::vector<std::optional<Read>> done_;  // batch n waits at n % prefetch; made once, so a worker cannot fail here
+    Order next_order_;                       // of the epoch that follows, once batches of it are read
+    std::uint64_t round_ = 0;                // counts what was dropped, so that what was read for it is recognised
+    std::int64_t claimed_ = 0;               // beyond batches_ they are those of the epoch that follows
+    std::vector<std::optional<Read>> done_;  // where batches wait; made once, so a worker cannot fail here
 
     std::vector<std::jthread> workers_;  // last: stopped and joined before what they use goes away
 };

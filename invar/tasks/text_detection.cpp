@@ -94,12 +94,14 @@ std::optional<ImagePrediction> TextDetection::predict(Module& model, const SeenI
     for (const detect::Detection& detection : found) {
         auto polygon = nlohmann::ordered_json::array();
         for (const detect::Point& p : detection.polygon) polygon.push_back({hundredths(p.x), hundredths(p.y)});
-        texts.push_back({{"polygon", polygon}, {"score", hundredths(detection.score * 100) / 100}});
+        texts.push_back({{"polygon", polygon}, {"score", std::round(detection.score * 1e4) / 1e4}});
     }
     prediction.found["texts"] = texts;
-    prediction.cells = {
-        fmt::format("{} text{}", found.size(), found.size() == 1 ? "" : "s"),
-        found.empty() ? "" : fmt::format("scores {:.2f} to {:.2f}", found.back().score, found.front().score)};
+    prediction.cells = {fmt::format("{} text{}", found.size(), found.size() == 1 ? "" : "s"),
+                        found.empty() ? ""
+                        : found.size() == 1
+                            ? fmt::format("score {:.2f}", found.front().score)
+                            : fmt::format("scores {:.2f} to {:.2f}", found.back().score, found.front().score)};
     prediction.picture = draw_found(image.whole, found);
     return prediction;
 }

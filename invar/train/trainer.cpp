@@ -117,7 +117,8 @@ RunSummary Trainer::run(Observer& observer) {
 void Trainer::train_epoch() {
     Loader& data = *setup_.train_data;
     setup_.model->train();
-    data.start_epoch(progress_.epoch, progress_.batch);
+    const bool another_follows = (progress_.epoch + 1) * setup_.steps_per_epoch < setup_.total_steps;
+    data.start_epoch(progress_.epoch, progress_.batch, another_follows);
     while (goes_on()) {
         follow_plan();
         if (unstable_) return;

@@ -71,6 +71,12 @@ TEST_F(Predict, WritesTextsAndPicturesOfImagesAndFolders) {
         EXPECT_EQ(size.width, image.at("width"));
         EXPECT_EQ(size.height, image.at("height"));
     }
+    // Pictures of predictions that are replaced go with them; what else lies there stays.
+    write("predictions/mine-predicted.png", testing::as_bytes("mine"));
+    ASSERT_EQ(invar({"predict", "runs/texts", "b.jpg"}).code, 0);
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "predictions/b-predicted.png"));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "predictions/mine-predicted.png"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "predictions/b-predicted-2.png"));
 }
 
 TEST_F(Predict, TellsOfABrokenImageAndGoesOn) {

@@ -148,6 +148,40 @@ TEST_P(LoaderWith, SaysWhereItStandsSoThatAnotherCanGoOn) {
     EXPECT_EQ(loader.position(), 5);
 }
 
+// Epochs that follow each other have the same batches, whether one of them was left early or not.
+TEST_P(LoaderWith, ReadsOnIntoTheEpochThatFollows) {
+    for (const int prefetch : {1, 4, 5, 40}) {
+        LoaderOptions options = options_of(8, GetParam());
+        options.prefetch = prefetch;
+        Loader plain(std::make_shared<Numbers>(50), options_of(8, 0)), loader(std::make_shared<Numbers>(50), options);
+        for (const std::int64_t epoch : {3, 4, 5, 9, 10, 10, 11}) {
+            plain.start_epoch(epoch);
+            loader.start_epoch(epoch, 0, true);
+            while (auto expected = plain.next()) {
+                const auto batch = loader.next();
+                ASSERT_TRUE(batch);
+                ASSERT_EQ((*batch)["y"].to_vector<std::int64_t>(), (*expected)["y"].to_vector<std::int64_t>())
+                    << prefetch << ", epoch " << epoch;
+                if (epoch == 5 && loader.position() == 3) break;
+            }
+        }
+        EXPECT_EQ(epoch_of(loader, 12, 2), epoch_of(plain, 12, 2)) << "behind the first two";
+    }
+}
+
+TEST(Loader, HasReadTheNextEpochsFirstBatchesWhenItBegins) {
+    auto dataset = std::make_shared<Numbers>(20);
+    LoaderOptions options = options_of(2, 2);
+    options.prefetch = 4;
+    Loader loader(dataset, options);
+    loader.start_epoch(0, 0, true);
+    drain(loader);
+    while (dataset->samples_read < 28) std::this_thread::yield();
+    loader.start_epoch(1);
+    EXPECT_EQ(drain(loader).size(), 10u);
+    EXPECT_EQ(dataset->samples_read, 40) << "none is read twice, and none of a third epoch";
+}
+
 TEST_P(LoaderWith, StartsAnotherEpochInTheMiddleOfOne) {
     auto dataset = std::make_shared<Numbers>(64);
     dataset->slow = true;
