@@ -1,6 +1,8 @@
 // `invar eval`: the metrics of saved weights on the validation data.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -10,6 +12,7 @@
 #include "invar/cli/saved.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/io/jsonl.h"
 #include "invar/train/review.h"
 #include "invar/train/snapshot.h"
@@ -43,7 +46,8 @@ Saved read_source(EvalArguments& arguments) {
     return weights;
 }
 
-void eval(EvalArguments& arguments) {
+// 1 where the loss is NaN or infinite: figures beside it would be taken for good ones.
+int eval(EvalArguments& arguments) {
     const Saved source = read_source(arguments);
     const Setup setup(source.config);
     check<UsageError>(setup.test_data->batches_per_epoch() > 0,
@@ -52,6 +56,12 @@ void eval(EvalArguments& arguments) {
     load_saved(*setup.model, source);
     const Evaluation result = evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
     const std::string data = setup.test_data->dataset().name();
+    const bool finite = std::ranges::all_of(result.metrics, [](const Measured& m) { return std::isfinite(m.value); });
+    if (!finite)
+        warn(
+            fmt::format("error: not every figure is a number: weights, or what they make of these data, are NaN or "
+                        "infinite; `{} inspect {}` tells which weights",
+                        program_name(), source.name));
     if (arguments.json) {
         JsonLine line;
         line.add("weights", source.name)
@@ -60,7 +70,7 @@ void eval(EvalArguments& arguments) {
             .add("samples", result.samples);
         for (const Measured& measured : result.metrics) line.add(measured.metric.name, measured.value);
         say(line.text());
-        return;
+        return finite ? 0 : 1;
     }
     say_why_on_cpu(source.config);
     Table table;
@@ -70,12 +80,13 @@ void eval(EvalArguments& arguments) {
     for (const Measured& measured : result.metrics)
         table.row({measured.metric.name, measured.metric.str(measured.value)});
     print(table.text());
-    say_remarks(remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision));
+    if (finite) say_remarks(remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision));
+    return finite ? 0 : 1;
 }
 
 }  // namespace
 
-void add_eval(CLI::App& app, int&) {
+void add_eval(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("eval", "Measure saved weights on the validation data");
     auto arguments = std::make_shared<EvalArguments>();
     arguments->add_to(*command, "RUN|CHECKPOINT|WEIGHTS [CONFIG] [key=value ...]",
@@ -88,7 +99,7 @@ void add_eval(CLI::App& app, int&) {
     command->footer(example({"invar eval runs/mnist_convnet", "invar eval runs/mnist_convnet --checkpoint best",
                              "invar eval runs/mnist_convnet trainer.precision=bf16-mixed",
                              "invar eval weights.safetensors mnist_mlp"}));
-    command->callback([arguments] { eval(*arguments); });
+    command->callback([arguments, &exit_code] { exit_code = eval(*arguments); });
 }
 
 }  // namespace invar::cli

@@ -123,9 +123,15 @@ class Predictor {
 
 // What none of the pictures is called yet, nor the image itself, which may lie in the same folder.
 std::string picture_name(const fs::path& image, std::set<std::string>& taken) {
-    std::string name = image.stem().string() + "-predicted.png";
-    for (int i = 2; !taken.insert(name).second; ++i)
-        name = fmt::format("{}-predicted-{}.png", image.stem().string(), i);
+    constexpr std::size_t kLongest =
+        160;  // of the 255 bytes of a name, with room for what a file has while it is written
+    std::string stem = image.stem().string();
+    if (stem.size() > kLongest) {
+        stem.resize(kLongest);
+        while (!stem.empty() && (stem.back() & 0x80) != 0) stem.pop_back();  // what may be a character cut in two
+    }
+    std::string name = stem + "-predicted.png";
+    for (int i = 2; !taken.insert(name).second; ++i) name = fmt::format("{}-predicted-{}.png", stem, i);
     return name;
 }
 
@@ -159,7 +165,7 @@ int predict(PredictArguments& arguments) {
     Table table;
     LiveLine live;
     std::set<std::string> pictures;
-    std::size_t broken = 0;
+    std::size_t broken = 0, unwritten = 0;
     for (std::size_t i = 0; i < images.size() && !StopOnSignal::requested(); ++i) {
         if (!arguments.json && live.due()) live.show({fmt::format("image {} of {}", i + 1, images.size())});
         SeenImage seen;
@@ -175,10 +181,16 @@ int predict(PredictArguments& arguments) {
         Json entry = {{"file", images[i].string()}, {"width", seen.size.width}, {"height", seen.size.height}};
         entry.update(prediction.found);
         if (prediction.picture) {
-            make_folders(folder);
             const std::string name = picture_name(images[i], pictures);
-            write_png(folder / name, *prediction.picture);
-            entry["picture"] = name;
+            try {
+                make_folders(folder);
+                write_png(folder / name, *prediction.picture);
+                entry["picture"] = name;
+            } catch (const IoError& error) {  // what was found is still told
+                live.clear();
+                warn(fmt::format("warning: {}: it has no picture: {}", printable(images[i].string()), error.what()));
+                ++unwritten;
+            }
         }
         entries.push_back(text_of(entry));
         if (arguments.json) say(entries.back());
@@ -209,7 +221,8 @@ int predict(PredictArguments& arguments) {
     }
     if (broken > 0)
         warn(fmt::format("error: {} of {} cannot be read", broken, count_of(std::int64_t(images.size()), "image")));
-    return broken > 0 ? 1 : 0;
+    if (unwritten > 0) warn(fmt::format("error: {} cannot be written", count_of(std::int64_t(unwritten), "picture")));
+    return broken + unwritten > 0 ? 1 : 0;
 }
 
 }  // namespace

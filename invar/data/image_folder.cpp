@@ -70,21 +70,24 @@ std::vector<std::string> classes_in(const fs::path& folder) {
     return classes;
 }
 
-// `count` numbers in an order that follows from seed and class.
-std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed, std::uint64_t label) {
-    std::vector<std::size_t> order(count);
-    for (std::size_t i = 0; i < count; ++i) order[i] = i;
-    for (std::size_t i = count; i > 1; --i) {
-        const Random4 r = philox(seed, i, kSplitStream + label);
-        std::swap(order[i - 1], order[(std::uint64_t(r.v[0]) << 32 | r.v[1]) % i]);
+// The numbers of files in an order that follows from the seed and from each one's name and folder.
+std::vector<std::size_t> shuffled(const std::vector<fs::path>& files, std::uint64_t seed) {
+    std::vector<std::pair<std::uint64_t, std::size_t>> keys;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        const std::string name = (files[i].parent_path().filename() / files[i].filename()).string();
+        const Random4 r = philox(seed, crc32c(name), kSplitStream + name.size());
+        keys.emplace_back(std::uint64_t(r.v[0]) << 32 | r.v[1], i);
     }
+    std::ranges::sort(keys);
+    std::vector<std::size_t> order;
+    for (const auto& [key, i] : keys) order.push_back(i);
     return order;
 }
 
-// What a split has of the files of a class: of n at least one is trained on.
-std::vector<fs::path> part_of(std::vector<fs::path> files, double val_share, Split split, std::uint64_t seed,
-                              std::size_t label) {
-    const std::vector<std::size_t> order = shuffled(files.size(), seed, label);
+// What a split has of the files of a class: of n at least one is trained on. Which ones follows from their names, so
+// that a file that comes or goes moves no more than one other.
+std::vector<fs::path> part_of(std::vector<fs::path> files, double val_share, Split split, std::uint64_t seed) {
+    const std::vector<std::size_t> order = shuffled(files, seed);
     const auto wanted = std::size_t(std::lround(val_share * double(files.size())));
     const std::size_t to_validate = std::min(wanted, files.size() - 1);
     std::vector<std::size_t> chosen(order.begin(), order.begin() + long(to_validate));
@@ -158,7 +161,7 @@ ImageFolder list_image_folder(const ImageFolderOptions& options, Split split, st
             "remove the folder",
             class_folder.string());
         if (!apart && !found.files.empty())
-            found.files = part_of(std::move(found.files), options.val_share, split, seed, label);
+            found.files = part_of(std::move(found.files), options.val_share, split, seed);
         result.labels.insert(result.labels.end(), found.files.size(), std::int64_t(label));
         std::ranges::move(found.files, std::back_inserter(result.files));
     }

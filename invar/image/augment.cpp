@@ -161,8 +161,21 @@ Image centre_view(std::span<const std::uint8_t> bytes, const std::string& name, 
     const ImageSize whole = with_shorter_side(stored, shorter_side);
     const DecodedRegion region =
         decode_region(bytes, name, {0, 0, stored.height, stored.width}, with_gap(whole, reducing_gap), limits);
-    const Image resized = resize(region.image, region.box, whole);
-    return crop(resized, centre_box(whole, size));
+    const PixelBox middle = centre_box(whole, size);
+    constexpr std::int64_t kMuch = std::int64_t(1) << 24, kAround = 32;
+    if (whole.height * whole.width <= kMuch) return crop(resize(region.image, region.box, whole), middle);
+    // Of an image so long only what lies around its middle is made.
+    const auto around = [](std::int64_t first, std::int64_t count, std::int64_t all) {
+        const std::int64_t begin = std::max<std::int64_t>(0, first - kAround);
+        return std::pair(begin, std::min(all, first + count + kAround) - begin);
+    };
+    const auto [top, height] = around(middle.top, middle.height, whole.height);
+    const auto [left, width] = around(middle.left, middle.width, whole.width);
+    const double by_y = region.box.height / double(whole.height), by_x = region.box.width / double(whole.width);
+    const RealBox box{region.box.top + by_y * double(top), region.box.left + by_x * double(left), by_y * double(height),
+                      by_x * double(width)};
+    return crop(resize(region.image, box, {height, width}),
+                {middle.top - top, middle.left - left, middle.height, middle.width});
 }
 
 }  // namespace invar

@@ -188,7 +188,9 @@ class FontFinder {
             fs::recursive_directory_iterator entry(folder, options, ignored);
             for (; !ignored && entry != fs::recursive_directory_iterator(); entry.increment(ignored)) {
                 if (entry.depth() > 8) entry.disable_recursion_pending();  // links may run in circles
-                if (is_font_file(entry->path())) files.push_back(entry->path());
+                std::error_code other;  // pipes and devices are none, whatever they are called
+                if (is_font_file(entry->path()) && fs::is_regular_file(entry->path(), other))
+                    files.push_back(entry->path());
             }
         }
         std::ranges::sort(files);

@@ -1,6 +1,8 @@
 // Best and last checkpoints, and early stopping, as people ask for them.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "invar/io/safetensors.h"
 #include "tests/cli/program.h"
 
 namespace invar::cli {
@@ -35,6 +37,23 @@ TEST_F(Checkpoints, AreEvaluatedAndResumedByName) {
     EXPECT_EQ(resumed.code, 0) << resumed.err;
     const std::int64_t step = summary.at("best_checkpoint").at("step");
     EXPECT_TRUE(has(resumed.out, "resuming at step " + std::to_string(step))) << resumed.out;
+}
+
+// A figure beside a loss that is NaN would be taken for a good one; and nothing can be learned from such weights.
+TEST_F(Checkpoints, WithWeightsThatAreNoNumbersAreNeitherJudgedGoodNorTrainedOn) {
+    ASSERT_EQ(invar({"init", "mnist_mlp", "w.safetensors", "data=synthetic"}).code, 0);
+    const SafetensorsFile file(folder_ / "w.safetensors");
+    TensorMap tensors;
+    for (const TensorEntry& entry : file.entries()) tensors.emplace(entry.name, file.tensor(entry.name));
+    Tensor& bias = tensors.rbegin()->second;
+    bias = Tensor::from(std::vector<float>(std::size_t(bias.numel()), NAN), bias.shape());
+    save_safetensors(folder_ / "nan.safetensors", tensors);
+    const Result judged = invar({"eval", "nan.safetensors", "mnist_mlp", "data=synthetic"});
+    EXPECT_EQ(judged.code, 1);
+    EXPECT_TRUE(has(judged.err, "not every figure is a number")) << judged.err;
+    const Result trained = invar({"train", "mnist_mlp", "data=synthetic", "init_from=nan.safetensors"});
+    EXPECT_EQ(trained.code, 2);
+    EXPECT_TRUE(has(trained.error(), "nan.safetensors: " + tensors.rbegin()->first + " holds NaN")) << trained.err;
 }
 
 TEST_F(Checkpoints, ThatAreNotThereAreRefusedInOneLine) {

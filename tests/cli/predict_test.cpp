@@ -71,6 +71,11 @@ TEST_F(Predict, WritesTextsAndPicturesOfImagesAndFolders) {
         EXPECT_EQ(size.width, image.at("width"));
         EXPECT_EQ(size.height, image.at("height"));
     }
+    // A name as long as names may be.
+    const std::string longest(250, 'n');
+    write(longest + ".png", testing::png_of(testing::picture(50, 80, 1)));
+    ASSERT_EQ(invar({"predict", "runs/texts", longest + ".png", "-o", "named"}).code, 0);
+    EXPECT_EQ(predictions("named").at("images")[0].at("picture"), longest.substr(0, 160) + "-predicted.png");
     // Pictures of predictions that are replaced go with them; what else lies there stays.
     write("predictions/mine-predicted.png", testing::as_bytes("mine"));
     ASSERT_EQ(invar({"predict", "runs/texts", "b.jpg"}).code, 0);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -89,6 +90,13 @@ TEST(ImageFolder, KeepsAShareOfEachClassToValidateOnBySeed) {
     EXPECT_EQ(all.size(), 20u);
     EXPECT_EQ(list_image_folder(options, Split::test, 1).files, test.files);
     EXPECT_NE(list_image_folder(options, Split::test, 2).files, test.files);
+    // Without one image the others stay where they were, but for one of its class.
+    std::filesystem::remove(train.files.front());
+    const ImageFolder fewer = list_image_folder(options, Split::test, 1);
+    const auto kept = std::ranges::count_if(fewer.files, [&](const std::filesystem::path& file) {
+        return std::ranges::find(test.files, file) != test.files.end();
+    });
+    EXPECT_GE(kept, 5) << "of " << fewer.files.size();
 }
 
 TEST(ImageFolder, ShowsTheSamePixelsWhateverTheWorkersAndAfterAResumption) {

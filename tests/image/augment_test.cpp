@@ -157,4 +157,15 @@ TEST(Augment, RefusesOptionsThatMakeNoSense) {
     EXPECT_TRUE(has(refusal([](AugmentOptions& o) { o.blur = 1, o.blur_kernel = 4; }), "over 4 pixels"));
 }
 
+TEST(CentreView, MakesOfAVeryLongImageOnlyTheMiddle) {
+    const Image image = test_picture(20, 3000);
+    const std::string file = encode_png(image), longest = encode_png(test_picture(1, 60000));
+    const auto view = [](const std::string& bytes, std::int64_t side) {
+        return centre_view({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, "long.png", side,
+                           {224, 224});
+    };
+    EXPECT_EQ(view(file, 400).pixels, centre_view(image, 400, {224, 224}).pixels) << "of 400 x 60000 pixels";
+    EXPECT_EQ(view(longest, 256).size().width, 224);
+}
+
 }  // namespace invar

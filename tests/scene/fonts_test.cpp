@@ -102,6 +102,7 @@ TEST(FontSet, NamesPackagesWhereThereAreNoFonts) {
                   "; install fonts-dejavu-core fonts-liberation fonts-freefont-ttf");
     std::ofstream(folder.path / "broken.ttf") << "no font";
     std::ofstream(folder.path / "empty.otf");
+    ASSERT_EQ(mkfifo((folder.path / "pipe.ttf").c_str(), 0600), 0);  // nobody writes to it: to open it would wait
     EXPECT_NE(error_of([&] { FontSet::train(folders); }).find("no font with Latin letters"), std::string::npos);
     const FontSet test = FontSet::test();
     fs::copy_file(test[0].path, folder.path / "One.TTF");
