@@ -20,6 +20,11 @@ struct SceneTextOptions : TextImagesOptions {
 };
 
 scene::SceneOptions scene_options(const SceneTextOptions& o) {
+    const auto in_order = [](const char* what, auto least, auto most) {
+        check<UsageError>(least <= most, "data.min_{0}={1} is above data.max_{0}={2}", what, least, most);
+    };
+    in_order("words", o.min_words, o.max_words);
+    in_order("font_size", o.min_font_size, o.max_font_size);
     scene::SceneOptions options;
     options.height = options.width = o.size;
     options.min_words = o.min_words, options.max_words = o.max_words;
@@ -64,8 +69,8 @@ std::vector<Key> keys() {
         key("val_scenes", &O::val_scenes, within(1, 1e9), "Images to validate on, in fonts that are never trained on."),
         key("min_words", &O::min_words, within(1, 1000), "In an image, at least."),
         key("max_words", &O::max_words, within(1, 1000), "In an image, at most; fewer where they find no room."),
-        key("min_font_size", &O::min_font_size, above(0), "Of the em in pixels, at least."),
-        key("max_font_size", &O::max_font_size, above(0), "Of the em in pixels, at most."),
+        key("min_font_size", &O::min_font_size, within(8, 1000), "Of the em in pixels, at least."),
+        key("max_font_size", &O::max_font_size, within(8, 1000), "Of the em in pixels, at most."),
         key("curved", &O::curved, within(0, 1), "Share of texts on an arc."),
         key("rotation", &O::rotation, within(0, 180), "Degrees that texts are turned by in a scene, at most."),
         key("val_renderer", &O::val_renderer, one_of({"freetype", "pango"}),

@@ -162,7 +162,7 @@ std::vector<TextRegion> placed_texts(std::vector<TextRegion> texts, const Placem
 
 void check_options(const TextAugmentOptions& o) {
     check<UsageError>(o.scale.low > 0 && o.scale.low <= o.scale.high && o.scale.high <= 100,
-                      "data.scale=[{}, {}], expected two factors above 0, the smaller first", o.scale.low,
+                      "data.scale=[{}, {}], expected two factors above 0 and at most 100, the smaller first", o.scale.low,
                       o.scale.high);
 }
 

@@ -108,9 +108,10 @@ std::vector<TextRegion> parse_ground_truth(std::string_view text, const std::str
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
     std::vector<TextRegion> texts;
     for (std::int64_t number = 1; !text.empty(); ++number) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::size_t end = std::min(text.find_first_of("\r\n"), text.size());
         const std::string_view line = text.substr(0, end);
-        text.remove_prefix(std::min(end + 1, text.size()));
+        const std::size_t ending = text.substr(end).starts_with("\r\n") ? 2 : 1;  // or \r alone, of old Macs
+        text.remove_prefix(std::min(end + ending, text.size()));
         if (trimmed(line).empty()) continue;
         check<IoError>(texts.size() < kMostTexts, "{}:{}: more than {} texts in one image", file, number, kMostTexts);
         texts.push_back(LineParser(line, file, number, format).parse());

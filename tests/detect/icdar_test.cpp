@@ -48,6 +48,12 @@ TEST(GroundTruth, IsReadAsPublished) {
     EXPECT_EQ(texts[4].polygon[0], (Point{-3, 2.5}));
     EXPECT_EQ(texts[4].transcription, "") << "it may be missing";
     EXPECT_TRUE(parsed("").empty()) << "an image without text";
+    for (const char* ending : {"\n", "\r\n", "\r"}) {
+        const std::string line = "1,2,3,4,5,6,7,8,a";
+        EXPECT_EQ(parsed(line + ending + ending + line + ending).size(), 2u) << int(ending[0]);
+        EXPECT_EQ(parsed(line + ending + line)[0].transcription, "a");
+        expect_error<IoError>([&] { parsed(line + ending + "x" + ending); }, {"gt_img_1.txt:2:"});
+    }
 }
 
 TEST(GroundTruth, MayHaveMorePoints) {
