@@ -123,8 +123,7 @@ class Predictor {
 
 // What none of the pictures is called yet, nor the image itself, which may lie in the same folder.
 std::string picture_name(const fs::path& image, std::set<std::string>& taken) {
-    constexpr std::size_t kLongest =
-        160;  // of the 255 bytes of a name, with room for what a file has while it is written
+    constexpr std::size_t kLongest = 160;  // of 255 bytes: a file has more in its name while it is written
     std::string stem = image.stem().string();
     if (stem.size() > kLongest) {
         stem.resize(kLongest);

@@ -1,6 +1,7 @@
 #include "invar/data/loader.h"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -218,10 +219,17 @@ void Loader::work(std::stop_token stop) {
     while (room_.wait(lock, stop, may_read)) {
         if (stop.stop_requested()) return;  // the wait answers true when there is work, stopped or not
         const std::uint64_t round = round_;
+        const bool ahead = claimed_ >= batches_;
+        if (ahead && !next_order_) {
+            try {
+                next_order_ = make_order(epoch_ + 1);
+            } catch (const std::bad_alloc&) {  // no room for two of them: the next epoch begins as if it were the first
+                another_follows_ = false;
+                continue;
+            }
+        }
         const std::int64_t claimed = claimed_++;
         const std::size_t place = slot(claimed);
-        const bool ahead = claimed >= batches_;
-        if (ahead && !next_order_) next_order_ = make_order(epoch_ + 1);
         const Order order = ahead ? next_order_ : order_;
         const std::int64_t epoch = epoch_ + ahead, number = ahead ? claimed - batches_ : claimed;
         lock.unlock();
