@@ -69,9 +69,10 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
     if (!config.init_from.empty()) {
         try {
             load_weights(*model, config.init_from, &config.init_fresh);
-            for (const auto& [name, tensor] : model->state_dict())
-                check(!is_floating(tensor.dtype()) || kernels_for(tensor.device()).all_finite(tensor.view()),
-                      "{}: {} holds NaN or infinite values, from which nothing can be learned", config.init_from, name);
+            for (const Parameter* p : model->parameters())
+                check(kernels_for(p->value.device()).all_finite(p->value.view()),
+                      "{}: {} holds NaN or infinite values, from which nothing can be learned", config.init_from,
+                      p->name);
         } catch (const IoError&) {
             throw;
         } catch (const Error& error) {
