@@ -27,6 +27,17 @@ bool& light_flag() {
     return light;
 }
 
+LeafListener*& leaf_listener() {
+    thread_local LeafListener* listener = nullptr;
+    return listener;
+}
+
+template <class F>
+void for_each_leaf(const Node& node, F&& tell) {
+    for (const std::shared_ptr<Node>& input : node.inputs())
+        if (const auto* leaf = dynamic_cast<const Accumulator*>(input.get())) tell(*leaf);
+}
+
 std::uint64_t& hook_count() {
     thread_local std::uint64_t count = 0;
     return count;
@@ -257,6 +268,11 @@ bool LightRecompute::on() {
     return light_flag();
 }
 
+LeafListener::Scope::Scope(LeafListener* listener) : previous_(std::exchange(leaf_listener(), listener)) {}
+LeafListener::Scope::~Scope() {
+    leaf_listener() = previous_;
+}
+
 void backward(const Tensor& root, const Tensor& gradient, bool keep_graph) {
     backward(Tensors{root}, Tensors{gradient}, keep_graph);
 }
@@ -287,6 +303,8 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
         run.current = node.get();
         Tensor incoming = node->run_hooks(run.sums.extract(node.get()).mapped().take());
         Tensors outgoing;
+        LeafListener* const listener = leaf_listener();
+        if (listener != nullptr) for_each_leaf(*node, [&](const Accumulator& to) { listener->before_gradient(to.leaf()); });
         if (OpWatcher* const watcher = OpWatcher::current()) {
             const PauseWatch pause;
             const RunScope apart(nullptr);
@@ -309,6 +327,8 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
             run.add(input, outgoing[i]);
             outgoing[i] = {};
         }
+        if (listener != nullptr)
+            for_each_leaf(*node, [&](const Accumulator& to) { listener->after_gradient(to.leaf(), to.readers()); });
     }
 }
 

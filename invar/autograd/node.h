@@ -115,6 +115,27 @@ class LightRecompute {
     bool previous_;
 };
 
+// Told of leaves while a backward runs on this thread: before an operation runs that adds to their gradient, and when it
+// has added.
+class LeafListener {
+  public:
+    virtual ~LeafListener() = default;
+    virtual void before_gradient(const Tensor& leaf) = 0;
+    // `readers`: how many operations have been recorded that read it, each of which adds once.
+    virtual void after_gradient(const Tensor& leaf, int readers) = 0;
+
+    class Scope {
+      public:
+        explicit Scope(LeafListener* listener);  // nullptr: nobody listens
+        ~Scope();
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
+
+      private:
+        LeafListener* previous_;
+    };
+};
+
 // Runs backward from a scalar (or with an explicit gradient). Saved tensors are freed as it goes, unless kept.
 void backward(const Tensor& root, const Tensor& gradient = {}, bool keep_graph = false);
 // From several results at once, each with its gradient: what they share is gone through once, with the sum.

@@ -15,6 +15,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/output.h"
+#include "invar/cli/ranks.h"
 #include "invar/cli/signals.h"
 #include "invar/config/help.h"
 #include "invar/config/part.h"
@@ -23,6 +24,7 @@
 #include "invar/core/shell.h"
 #include "invar/core/suggest.h"
 #include "invar/core/version.h"
+#include "invar/dist/communicator.h"
 #include "invar/kernels/threads.h"
 
 namespace invar::cli {
@@ -106,6 +108,7 @@ std::string command_of(const CLI::App& app) {
 
 int report(int code, std::string message) {
     message.erase(message.find_last_not_of('\n') + 1);
+    fail_world(message);
     warn("error: " + message);
     return code;
 }
@@ -172,7 +175,19 @@ int run(int argc, char** argv) {
     } catch (...) {
         return report(stopped(), "something was thrown that does not say what it is");
     }
+    try {
+        end_as_rank();
+    } catch (const Error& error) {
+        return report(stopped(), error.what());
+    }
     return after_output(app, exit_code, help);
+}
+
+// The first word that is no option.
+std::string first_word(const std::vector<char*>& words) {
+    for (std::size_t i = 1; i < words.size(); ++i)
+        if (words[i][0] != '-') return words[i];
+    return "";
 }
 
 // Plug-ins come first, wherever they stand, so that help and completion know their parts. Returns the other words.
@@ -202,6 +217,7 @@ int start(int argc, char** argv) {
     try {
         check_registered();
         words = load_plugins(argc, argv);
+        begin_as_rank(first_word(words));
     } catch (const UsageError& error) {
         return report(kTrouble, error.what());
     }

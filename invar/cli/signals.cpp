@@ -49,7 +49,7 @@ void on_signal(int number) {
     if (first_signal == 0) {
         first_at = now_ms();
         first_signal = number;
-        Trainer::request_stop(name_of_signal(number));
+        Trainer::request_stop(name_of_signal(number), number);
         return;
     }
     // SIGHUP, SIGUSR1 and SIGXCPU, which comes again with every second, never mean more than the first time.
@@ -116,6 +116,11 @@ StopOnSignal::StopOnSignal() {
 StopOnSignal::~StopOnSignal() {
     for (Handled& each : handled)
         if (each.ours) ::sigaction(each.number, &each.before, nullptr);
+}
+
+void StopOnSignal::adopt(int number) {
+    int none = 0;
+    first_signal.compare_exchange_strong(none, number);
 }
 
 bool StopOnSignal::requested() {

@@ -23,6 +23,8 @@ class StopOnSignal {
     ~StopOnSignal();
     StopOnSignal(const StopOnSignal&) = delete;
     StopOnSignal& operator=(const StopOnSignal&) = delete;
+    // One that another rank got, where this one got none.
+    static void adopt(int number);
     static bool requested();
     static const char* name();  // "SIGTERM"; only where one came
     static int exit_code();     // 128 + its number, as shells have it: 130 after Ctrl-C

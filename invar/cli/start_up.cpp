@@ -58,6 +58,9 @@ std::string run_lines(Setup& setup, const Config& config) {
         for (const std::string& note : loader->dataset().notes()) text += note + "\n";
     text += fmt::format("batches of {}", data.options().batch_size);
     if (setup.accumulate > 1) text += fmt::format(", {} to a step", setup.accumulate);
+    if (!setup.ranks->alone())
+        text += fmt::format(", shared by {} ranks ({}, {})", setup.ranks->size(), setup.ranks->name(),
+                            name_of(setup.optimizer->store().sharding().strategy));
     return text + fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
                               setup.steps_per_epoch);
 }

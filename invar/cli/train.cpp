@@ -7,6 +7,7 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/progress.h"
+#include "invar/cli/ranks.h"
 #include "invar/cli/signals.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/cpu_use.h"
@@ -127,11 +128,14 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
 }
 
 // The run is over, and no worse for want of them.
-std::vector<Remark> remarks_on_run(Trainer& trainer) {
+std::vector<Remark> remarks_on_run(Trainer& trainer, const Config& config) {
     const Setup& setup = trainer.setup();
+    if (!setup.ranks->leads()) return {};
     try {
+        std::unique_ptr<Loader> all;  // ranks have read a part each
+        if (!setup.ranks->alone()) all = make_loader(*setup.task, config, Split::test, setup.device);
         const WeightAverage::Applied averaged(setup.average.get(), *setup.optimizer);  // as validations see it
-        return remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision);
+        return remarks_on(*setup.task, *setup.model, all ? *all : *setup.test_data, setup.precision);
     } catch (const Error& error) {
         return {{fmt::format("nothing more is known of the model: {}", error.what()), true}};
     }
@@ -157,6 +161,7 @@ class TrainLine : public ProgressLine {
   public:
     TrainLine(bool quiet, int& exit_code) : ProgressLine("", quiet), exit_code_(exit_code) {}
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
+        log_into(folder.path());
         if (progress.step > 0) exit_code_ = 1;
         ProgressLine::started(setup, folder, progress);
     }
@@ -184,6 +189,7 @@ int train(TrainArguments& arguments, int& exit_code) {
         resume.emplace(arguments.resume, arguments.checkpoint.empty() ? "last" : arguments.checkpoint);
     Trainer trainer(config, std::move(resume));
     const bool starts = !trainer.nothing_left();
+    Communicator& ranks = *trainer.setup().ranks;
     if (starts && !quiet && !warning.empty()) warn("warning: " + warning);
     if (starts && !quiet) {
         say(amp_lines(trainer.setup()));
@@ -191,13 +197,14 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (config.trainer.max_steps > trainer.setup().total_steps)
             warn(fmt::format("note: trainer.max_epochs={} ends the run after {} steps, before trainer.max_steps={}",
                              config.trainer.max_epochs, trainer.setup().total_steps, config.trainer.max_steps));
-        say_remarks(trainer.setup().task->remarks_on_data());
+        if (ranks.leads()) say_remarks(trainer.setup().task->remarks_on_data());
     }
     trainer.set_diagnosis(explain);
     TrainLine progress(quiet, exit_code);
     const RunSummary summary = trainer.fit(progress);
     progress.finish();
     const bool finished = summary.status == "finished";
+    if (!finished) StopOnSignal::adopt(trainer.stop_number());
     const std::string folder = summary.folder.lexically_normal().string();
     if (summary.nothing_left) {
         tell_nothing_left(summary, ended_by(trainer, config, summary), quiet);
@@ -211,7 +218,7 @@ int train(TrainArguments& arguments, int& exit_code) {
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
         print(summary_table(summary, trainer.setup().scaler->enabled()));
         // Of weights that have seen NaN, other thresholds would not be the remedy.
-        if (finished && summary.steps_now > 0 && summary.all_finite) say_remarks(remarks_on_run(trainer));
+        if (finished && summary.steps_now > 0 && summary.all_finite) say_remarks(remarks_on_run(trainer, config));
         say(fmt::format("run folder: {}", folder));
         if (finished && summary.steps_now == 0)
             say(fmt::format("there was nothing left to train; a larger {} goes on",

@@ -44,6 +44,11 @@ struct TrainerConfig {
     std::string on_instability = "skip";
     std::string device = "auto";
     std::int64_t threads = 0;
+    std::string strategy = "auto";
+    std::string reduce_precision = "32-true";
+    double bucket_mb = 25.0;
+    bool overlap = true;
+    double rank_timeout = 30.0;
 
     // What the run begins with, at `amp_level`.
     Precision resolved_precision() const;

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "invar/core/error.h"
+#include "invar/dist/strategy.h"
 
 namespace invar {
 namespace {
@@ -26,6 +27,12 @@ Rule amp_level() {
     return canonical_text("auto, O0, O1, O2 or O3", [](const std::string& value) {
         if (value == "auto" || value == "AUTO" || value == "Auto") return std::string("auto");
         return std::string(name_of(Precision::parse_level(value)));
+    });
+}
+
+Rule strategy() {
+    return canonical_text("auto, ddp, zero1 or zero2", [](const std::string& value) {
+        return value == "auto" ? value : name_of(parse_strategy(value));
     });
 }
 
@@ -173,7 +180,16 @@ std::vector<Field> make_fields() {
              "to the last checkpoint and on in a safer precision."),
          key("device", &T::device, device(), "Where to run."),
          key("threads", &T::threads, within(0, 4096),
-             "CPU threads; 0 for OMP_NUM_THREADS, or one per core that the process may use.")});
+             "CPU threads; 0 for OMP_NUM_THREADS, or one per core that the process may use."),
+         key("strategy", &T::strategy, strategy(),
+             "What ranks that train together hold: ddp everything, zero1 the optimizer's state of their share, zero2 "
+             "the gradients of it too; auto is ddp."),
+         key("reduce_precision", &T::reduce_precision, one_of({"32-true", "fp32", "bf16", "bf16-mixed"}),
+             "What gradients travel as between ranks; they are summed in FP32."),
+         key("bucket_mb", &T::bucket_mb, above(0), "Gradients of a bucket, in MiB, which travel together."),
+         key("overlap", &T::overlap, any(), "Send a bucket as soon as backward has made it, not when all are."),
+         key("rank_timeout", &T::rank_timeout, above(0),
+             "Seconds that a rank may keep the others waiting before they give it up.")});
 
     using S = ScalerConfig;
     add_section(fields, "scaler", [](auto& c) { return &c.scaler; },

@@ -69,6 +69,23 @@ class Generator {
     RngState state_;
 };
 
+// While one lives, this thread works on some samples of a batch that others work on too: those from `first` on, `count`
+// of them, of a batch of `of`.
+class SampleWindow {
+  public:
+    SampleWindow(std::int64_t first, std::int64_t count, std::int64_t of);
+    ~SampleWindow();
+    SampleWindow(const SampleWindow&) = delete;
+    SampleWindow& operator=(const SampleWindow&) = delete;
+
+  private:
+    std::int64_t previous_[3];
+};
+
+// Reserves counters for `elements` numbers, `each` to a counter. Where they belong to the samples of a SampleWindow, those
+// of all samples are reserved, and these ones get theirs: what is drawn for a sample does not depend on who works on it.
+RngState reserve_for_samples(Generator& generator, std::int64_t elements, int each);
+
 // The generator that dropout and initialisers use on this thread.
 Generator& default_generator();
 

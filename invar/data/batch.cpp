@@ -46,12 +46,19 @@ Batch Batch::head(std::int64_t count) const {
         return tensor.window(0, shape);
     });
     first.size = count;
+    first.part = {};
     return first;
 }
 
 std::int64_t samples_of(std::span<const Batch> group) {
     std::int64_t samples = 0;
     for (const Batch& batch : group) samples += batch.size;
+    return samples;
+}
+
+std::int64_t whole_samples_of(std::span<const Batch> group) {
+    std::int64_t samples = 0;
+    for (const Batch& batch : group) samples += batch.whole();
     return samples;
 }
 

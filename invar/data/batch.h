@@ -32,6 +32,7 @@ class Batch {
     template <class F>
     Batch map(F&& f) const {
         Batch result({}, size);
+        result.part = part;
         for (const auto& [name, tensor] : tensors_) result.tensors_.emplace_back(name, f(tensor));
         return result;
     }
@@ -41,10 +42,24 @@ class Batch {
 
     std::int64_t size = 0;
 
+    // Where several ranks read a batch together: which of its samples these are. A rank for which none is left gets one
+    // that counts for nothing, since all ranks do the same work.
+    struct Part {
+        std::int64_t first = 0;
+        std::int64_t of = 0;  // samples of the whole batch; 0: this is all of it
+        bool spare = false;
+    };
+    Part part;
+    std::int64_t whole() const { return part.of > 0 ? part.of : size; }
+    // The share of these samples in a mean over so many.
+    double share_of(double samples) const { return part.spare ? 0.0 : double(size) / samples; }
+
   private:
     std::vector<Named> tensors_;
 };
 
 std::int64_t samples_of(std::span<const Batch> group);
+// Those that other ranks work on included.
+std::int64_t whole_samples_of(std::span<const Batch> group);
 
 }  // namespace invar

@@ -51,6 +51,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
                       "data.batch_size={} is larger than the {} samples of {}, and data.drop_last=true leaves a batch "
                       "out that is not full; use a smaller batch or data.drop_last=false",
                       options_.batch_size, dataset_->size(), dataset_->name());
+    check<UsageError>(options_.parts >= 1 && options_.part >= 0 && options_.part < options_.parts,
+                      "part {} of {} loaders", options_.part, options_.parts);
     check<UsageError>(options_.num_workers >= 0 && options_.num_workers <= kMaxWorkers,
                       "num_workers is {}, expected 0 to {}", options_.num_workers, kMaxWorkers);
     check<UsageError>(options_.prefetch >= 1 && options_.prefetch <= kMaxPrefetch, "prefetch is {}, expected 1 to {}",
@@ -195,19 +197,46 @@ void Loader::drop_what_was_sent() {
 }
 
 Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t number) const {
-    const std::int64_t first = number * options_.batch_size;
-    const std::int64_t count = std::min(options_.batch_size, std::int64_t(order.size()) - first);
+    const std::int64_t begin = number * options_.batch_size;
+    const std::int64_t whole = std::min(options_.batch_size, std::int64_t(order.size()) - begin);
+    const Batch::Part part = part_of(whole);
+    const std::int64_t first = begin + part.first;
+    std::int64_t count = options_.parts == 1 ? whole : count_of(whole);
+    std::vector<std::int64_t> chosen;  // where they are not simply a stretch of the order
+    // The last sample is mixed with the first one of the part that follows.
+    const bool borrows = options_.mixup > 0 && options_.parts > 1;
+    if (borrows) {
+        for (std::int64_t i = 0; i <= count; ++i)
+            chosen.push_back(order[std::size_t(begin + (part.first + i) % whole)]);
+        ++count;
+    }
     std::optional<MemoryPool::Scope> scope;
     if (reachable_) scope.emplace(*reachable_);
-    Batch batch = dataset_->read_for({epoch, pixels_.has_value()},
-                                     std::span(order).subspan(std::size_t(first), std::size_t(count)));
+    Batch batch = dataset_->read_for(
+        {epoch, pixels_.has_value()},
+        borrows ? std::span<const std::int64_t>(chosen) : std::span(order).subspan(std::size_t(first), std::size_t(count)));
     check(batch.size == count && !batch.tensors().empty(), "{}: asked for {} samples, it gave a batch of {}",
           dataset_->name(), count, batch.tensors().empty() ? "nothing" : std::to_string(batch.size));
     for (const auto& [name, tensor] : batch.tensors())
         check(tensor && tensor.device().is_cpu() && tensor.is_contiguous(),
               "{}: its tensor '{}' must be dense and on the host", dataset_->name(), name);
     if (options_.mixup > 0) mix_pairs(batch, {options_.mixup, dataset_->info().outputs}, options_.seed, epoch, number);
+    if (borrows) batch = batch.head(count - 1);
+    batch.part = part;
     return batch;
+}
+
+// Parts are as equal as can be, the first ones larger. Where there are fewer samples than parts, those behind get the
+// first sample, which counts for nothing.
+std::int64_t Loader::count_of(std::int64_t whole) const {
+    return std::max<std::int64_t>(1, whole / options_.parts + (options_.part < whole % options_.parts));
+}
+
+Batch::Part Loader::part_of(std::int64_t whole) const {
+    if (options_.parts == 1) return {};
+    const std::int64_t each = whole / options_.parts, rest = whole % options_.parts, r = options_.part;
+    if (r >= whole) return {0, whole, true};
+    return {r * each + std::min(r, rest), whole, false};
 }
 
 void Loader::work(std::stop_token stop) {

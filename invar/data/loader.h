@@ -19,7 +19,8 @@
 namespace invar {
 
 struct LoaderOptions {
-    std::int64_t batch_size = 32;
+    std::int64_t batch_size = 32;  // of all parts together
+    int part = 0, parts = 1;       // several loaders may read each batch together: this is which of how many
     bool shuffle = true;
     bool drop_last = false;   // leave out a last batch that is not full
     int num_workers = 1;      // threads that read ahead; 0 reads in next()
@@ -69,6 +70,8 @@ class Loader {
     };
 
     Batch read(const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t number) const;
+    Batch::Part part_of(std::int64_t whole) const;
+    std::int64_t count_of(std::int64_t whole) const;
     void work(std::stop_token stop);
     Order make_order(std::int64_t epoch) const;
     std::size_t slot(std::int64_t number) const { return std::size_t((begin_ + number) % options_.prefetch); }

@@ -112,6 +112,7 @@ struct StepState {
     std::int64_t nonfinite = 0;
     std::int64_t first_nonfinite = -1;  // where the first of them lies; -1: there is none
     std::int32_t bad_loss = 0;          // the loss was not finite, whatever the gradients are
+    std::int32_t bad_rank = -1;         // of those who train together, whose loss or gradient that was; -1: not known
     // decided
     float unscale = 1.0f;     // what each gradient is multiplied by: 1/scale, times the norm's clip factor
     float clip_value = 0.0f;  // 0: none

@@ -10,6 +10,9 @@ namespace invar {
 // `root`: where /proc and /sys are found.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
+// As many threads as are used where nobody says how many: OMP_NUM_THREADS, or the cores that this process may use.
+int available_threads();
+
 // Lets threads that wait for others spin for microseconds and then sleep, so that a busy neighbour costs its share of
 // the machine and no more: threads that spin for milliseconds use up the time which the one they wait for needs. The
 // OpenMP runtime decides this when it is loaded, so the process starts its program anew, once, with GOMP_SPINCOUNT set.

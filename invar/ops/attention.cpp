@@ -165,7 +165,7 @@ AttentionCore make_core(const char* op, AttentionSpec spec, const AttentionOptio
             fail("{}: a mask is on {}, and q, k and v are on {}", op, mask.device().str(), like.device().str());
     if (o.dropout > 0) {
         spec.dropout = o.dropout;
-        spec.rng = default_generator().reserve(spec.counters());
+        spec.rng = reserve_for_samples(default_generator(), std::int64_t(spec.counters()), 1);
     }
     return {spec, masks};
 }

@@ -32,8 +32,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
     if (!(p >= 0 && p <= 1)) fail<UsageError>("dropout: the probability must lie in [0, 1], not {}", p);
     if (!is_floating(x.dtype())) fail("dropout: needs a floating tensor, not {}", x.str());
     if (!training || p == 0) return x;
-    const auto counters = std::uint64_t(x.numel() + DropRule::kElements - 1) / DropRule::kElements;
-    return apply(Dropout{p, default_generator().reserve(counters)}, {x});
+    return apply(Dropout{p, reserve_for_samples(default_generator(), x.numel(), DropRule::kElements)}, {x});
 }
 
 }  // namespace invar::ops

@@ -1,6 +1,8 @@
 #include "invar/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "invar/core/error.h"
@@ -45,6 +47,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, StoreOptions options) {
         }
     }
     store_ = std::make_unique<ParameterStore>(std::move(parameters), group_of, moments, options);
+    if (store_->sharding().spread()) exchange_ = std::make_unique<GradientExchange>(*store_);
     state_ = bytes_for(sizeof(StepState), store_->weights().device());
     set_state({});
 }
@@ -52,15 +55,78 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, StoreOptions options) {
 Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions options)
     : Optimizer({ParameterGroup{model.parameters(), spec}}, options) {}
 
+void Optimizer::zero_grad() {
+    store_->zero_gradients();
+    if (exchange_) exchange_->reset();
+}
+
+// What ranks found each in its share becomes what all of them know, added up in rank order: every one decides the same,
+// and to the bit.
+void Optimizer::agree(const Tensor& loss) {
+    struct Findings {
+        double squares, largest, loss;
+        std::int64_t nonfinite, first;
+        std::int32_t first_rank, bad_loss, stop, padding;
+    };
+    Communicator& ranks = *store_->sharding().ranks;
+    StepState state = this->state();
+    const ReduceFinding& bad = exchange_->finding();
+    const double own_loss = loss ? loss.item() : 0.0;
+    Findings mine{state.sum_squares, state.max_abs,  own_loss,       state.nonfinite, -1,
+                  bad.rank,          state.bad_loss, asks_to_stop_, 0};
+    if (state.nonfinite > 0) mine.first = flat_place(state.first_nonfinite, store_->buckets(), ranks.rank());
+    // Who has a gradient on any rank has one on all: the others brought zeros.
+    std::vector<bool> have = store_->have_gradients();
+    const std::size_t bytes = sizeof mine + have.size();
+    std::vector<char> sent(bytes), received(bytes * std::size_t(ranks.size()));
+    std::memcpy(sent.data(), &mine, sizeof mine);
+    std::ranges::copy(have, sent.begin() + sizeof mine);
+    ranks.all_gather(sent.data(), received.data(), bytes);
+    std::vector<Findings> all(std::size_t(ranks.size()));
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        const char* const from = received.data() + r * bytes;
+        std::memcpy(&all[r], from, sizeof mine);
+        for (std::size_t i = 0; i < have.size(); ++i) have[i] = have[i] || from[sizeof mine + i] != 0;
+    }
+    store_->set_have_gradients(have);
+    state.sum_squares = 0.0, state.max_abs = 0.0, state.nonfinite = 0, state.first_nonfinite = -1, state.bad_loss = 0;
+    state.bad_rank = -1;
+    double whole_loss = 0.0;
+    asked_to_stop_ = 0;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        const Findings& each = all[r];
+        state.sum_squares += each.squares;
+        state.max_abs = std::max(state.max_abs, each.largest);
+        state.nonfinite += each.nonfinite;
+        whole_loss += each.loss;
+        asked_to_stop_ = std::max(asked_to_stop_, each.stop);
+        if (each.first >= 0 && (state.first_nonfinite < 0 || each.first < state.first_nonfinite))
+            state.first_nonfinite = each.first, state.bad_rank = each.first_rank;
+    }
+    for (std::size_t r = all.size(); r-- > 0;)
+        if (all[r].bad_loss) state.bad_loss = 1, state.bad_rank = std::int32_t(r);
+    set_state(state);
+    asks_to_stop_ = 0;
+    agreed_loss_ = {};
+    if (!loss) return;
+    agreed_loss_ = Tensor::empty({}, Dtype::f64, state_.device());
+    kernels().upload(agreed_loss_.raw(), &whole_loss, sizeof whole_loss);
+}
+
 void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end, const Tensor& loss) {
     Kernels& device = kernels();
-    const View loss_view = loss ? loss.view() : View{};
-    device.grad_stats(store_->gradients().view(), device_state(), loss_view);
-    // Here those who train together will agree on what they found: sums of squares and counts add up.
+    if (exchange_) exchange_->finish();
+    device.grad_stats((exchange_ ? store_->gradient_share() : store_->gradients()).view(), device_state(),
+                      loss ? loss.view() : View{});
+    if (exchange_) agree(loss);
+    const Tensor& told = exchange_ ? agreed_loss_ : loss;
+    const View loss_view = told ? told.view() : View{};
     ScheduleSpec schedule = schedule_;
     if (device_curve_) schedule.factors = device_curve_.data<double>();
     device.plan(device_state(), scale, clip, schedule);
-    device.optimizer_step(store_->flat(), store_->segments_to_step(), groups_, device_state());
+    const FlatStore updated = store_->flat_to_step();
+    device.optimizer_step(updated, store_->segments_to_step(), groups_, device_state());
+    store_->gather_weights();
     end.state = device_state();
     end.scale = scale;
     device.conclude(end, loss_view);
@@ -128,15 +194,19 @@ std::vector<Optimizer::NamedMoment> Optimizer::named_moments() const {
     for (int m = 0; m < store_->moments(); ++m)
         for (std::size_t i = 0; i < store_->parameters().size(); ++i) {
             const Parameter& parameter = *store_->parameters()[i];
-            all.push_back(
-                {fmt::format("{}.{}", names[std::size_t(m)], parameter.name), store_->moment(m, i), parameter.layout});
+            all.push_back({fmt::format("{}.{}", names[std::size_t(m)], parameter.name), m, i});
         }
     return all;
 }
 
 StateDict Optimizer::state_dict() const {
     StateDict state;
-    for (const NamedMoment& moment : named_moments()) state.emplace(moment.name, to_file(moment.value, moment.layout));
+    const std::vector<NamedMoment> names = named_moments();
+    std::size_t next = 0;
+    for (int which = 0; which < store_->moments(); ++which)
+        store_->for_each_moment(which, [&](std::size_t i, const Tensor& value) {
+            state.emplace(names[next++].name, to_file(value, store_->parameters()[i]->layout));
+        });
     const std::vector<std::int64_t> missed = store_->missed_steps();
     for (std::size_t i = 0; i < missed.size(); ++i)
         if (missed[i] > 0)
@@ -162,7 +232,8 @@ void Optimizer::check_state_dict(const StateDict& state) const {
         const auto found = state.find(moment.name);
         check(found != state.end(),
               "the optimizer state lacks {}: it was saved by another optimizer or for another model", moment.name);
-        const Shape expected = file_shape_of(moment.value, moment.layout);
+        const Parameter& parameter = *store_->parameters()[moment.parameter];
+        const Shape expected = file_shape_of(parameter.value, parameter.layout);
         check(found->second.shape() == expected,
               "the optimizer state of {} has shape {}, expected {}: it is of another model", moment.name,
               found->second.shape().str(), expected.str());
@@ -176,7 +247,12 @@ void Optimizer::check_state_dict(const StateDict& state) const {
 
 void Optimizer::load_state_dict(const StateDict& state) {
     check_state_dict(state);
-    for (const NamedMoment& moment : named_moments()) from_file(state.at(moment.name), moment.value, moment.layout);
+    for (const NamedMoment& moment : named_moments()) {
+        const Parameter& parameter = *store_->parameters()[moment.parameter];
+        const Tensor value = Tensor::empty(parameter.value.shape(), Dtype::f32, parameter.value.device());
+        from_file(state.at(moment.name), value, parameter.layout);
+        store_->set_moment(moment.which, moment.parameter, value);
+    }
     store_->set_missed_steps(missed_in(state));
 }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "invar/nn/module.h"
-#include "invar/optim/parameter_store.h"
+#include "invar/optim/gradient_exchange.h"
 
 namespace invar {
 
@@ -20,12 +20,20 @@ class Optimizer {
     Optimizer(std::vector<ParameterGroup> groups, StoreOptions options = {});
     Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions options = {});
 
-    void zero_grad() { store_->zero_gradients(); }
+    void zero_grad();
     // One step on gradients that are not scaled.
     void step(const ClipSpec& clip = {}) { step_scaled(nullptr, clip); }
     // One step on gradients that still carry the scale; overflow makes it a no-op, and so does a loss that is not
     // finite. GradScaler calls this, and says what else the step ends with.
     void step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end = {}, const Tensor& loss = {});
+
+    // With whom gradients are summed; nullptr for one process by itself.
+    GradientExchange* exchange() const { return exchange_.get(); }
+    // The loss of the last step over all ranks, each of which brought its part.
+    Tensor agreed_loss() const { return agreed_loss_; }
+    // That this rank should stop is told to all with the next step, which all then know of.
+    void ask_to_stop(int why) { asks_to_stop_ = why; }
+    int asked_to_stop() const { return asked_to_stop_; }  // 0: nobody has asked
 
     // `curve`: the factors, where the schedule goes by a curve of its own.
     void set_schedule(const ScheduleSpec& schedule, std::vector<double> curve = {});
@@ -55,13 +63,17 @@ class Optimizer {
   private:
     struct NamedMoment {
         std::string name;
-        Tensor value;  // a window of the store
-        const FileLayout& layout;
+        int which;
+        std::size_t parameter;
     };
     std::vector<NamedMoment> named_moments() const;
+    void agree(const Tensor& loss);
     std::vector<std::int64_t> missed_in(const StateDict& state) const;
     std::vector<OptimizerSpec> groups_;
     std::unique_ptr<ParameterStore> store_;
+    std::unique_ptr<GradientExchange> exchange_;
+    Tensor agreed_loss_;
+    int asks_to_stop_ = 0, asked_to_stop_ = 0;
     ScheduleSpec schedule_;
     std::vector<double> curve_;  // that schedule_ points into
     Tensor device_curve_;        // the same where the kernels are

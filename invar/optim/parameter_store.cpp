@@ -1,6 +1,7 @@
 #include "invar/optim/parameter_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "invar/core/error.h"
 
@@ -19,42 +20,68 @@ Tensor flat_array(std::int64_t count, Dtype dtype, Device device, Purpose purpos
 
 }  // namespace
 
-StoreOptions StoreOptions::for_precision(const Precision& precision) {
+StoreOptions StoreOptions::for_precision(const Precision& precision, const Sharding& sharding) {
     const Dtype low = precision.compute_dtype();
-    if (!is_sixteen_bit(low) || precision.level == Level::O0) return {};
-    if (precision.has_masters()) return {Dtype::f32, low};
-    return {low, std::nullopt};
+    if (!is_sixteen_bit(low) || precision.level == Level::O0) return {Dtype::f32, std::nullopt, sharding};
+    if (precision.has_masters()) return {Dtype::f32, low, sharding};
+    return {low, std::nullopt, sharding};
+}
+
+// Buckets begin where parameters do, and end on a multiple of what all ranks can take an equal piece of. One process has
+// one bucket, and nothing between its parameters but what aligns them.
+void ParameterStore::lay_out(const std::vector<int>& group_of) {
+    const std::int64_t ranks = sharding_.spread() ? sharding_.ranks->size() : 1;
+    const std::int64_t least = sharding_.bucket_bytes / std::int64_t(sizeof(float)), step = kAlign * ranks;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        if (buckets_.empty() || (sharding_.spread() && total_ - buckets_.back().begin >= least)) {
+            total_ = (total_ + step - 1) / step * step;
+            buckets_.push_back({total_, 0, 0, 0, i, i});
+        }
+        places_.push_back({total_, parameters_[i]->value.numel(), group_of[i]});
+        total_ += (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
+        buckets_.back().last = i + 1;
+    }
+    total_ = (total_ + step - 1) / step * step;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+        Bucket& bucket = buckets_[b];
+        bucket.count = (b + 1 < buckets_.size() ? buckets_[b + 1].begin : total_) - bucket.begin;
+        bucket.piece = bucket.count / ranks;
+        bucket.share = share_;
+        share_ += bucket.piece;
+    }
 }
 
 ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::vector<int>& group_of, int moments,
                                StoreOptions options)
-    : parameters_(std::move(parameters)) {
+    : sharding_(options.sharding), parameters_(std::move(parameters)) {
     check<UsageError>(!parameters_.empty(), "the optimizer got no parameters");
     const Device device = parameters_[0]->value.device();
     for (Parameter* parameter : parameters_) owned_.push_back(parameter->weak_from_this().lock());
-    std::int64_t total = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         for (std::size_t other = 0; other < i; ++other)
             check<UsageError>(parameters_[i] != parameters_[other], "parameter {} is in two groups",
                               parameters_[i]->name);
         check<UsageError>(parameters_[i]->value.device() == device, "parameter {} is on {}, the first one on {}",
                           parameters_[i]->name, parameters_[i]->value.device().str(), device.str());
-        const std::int64_t size = (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
-        places_.push_back({total, parameters_[i]->value.numel(), group_of[i]});
-        total += size;
     }
-    weights_ = flat_array(total, options.weights, device, options.shadow ? Purpose::masters : Purpose::weights);
-    gradients_ = flat_array(total, Dtype::f32, device, Purpose::gradients);
-    for (int i = 0; i < moments; ++i) moments_.push_back(flat_array(total, Dtype::f32, device, Purpose::optimizer));
+    lay_out(group_of);
+    weights_ = flat_array(total_, options.weights, device, options.shadow ? Purpose::masters : Purpose::weights);
+    if (!sharding_.shares_gradients()) gradients_ = flat_array(total_, Dtype::f32, device, Purpose::gradients);
+    if (sharding_.spread()) gradient_share_ = flat_array(share_, Dtype::f32, device, Purpose::gradients);
+    if (sharding_.shares_moments()) weight_share_ = flat_array(share_, options.weights, device, Purpose::masters);
+    const std::int64_t held = sharding_.shares_moments() ? share_ : total_;
+    for (int i = 0; i < moments; ++i) moments_.push_back(flat_array(held, Dtype::f32, device, Purpose::optimizer));
     missed_ = flat_array(std::int64_t(parameters_.size()), Dtype::i64, device, Purpose::optimizer);
     ever_missed_.resize(parameters_.size());
+    had_gradients_.resize(parameters_.size());
+    open_.resize(buckets_.size());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         Parameter& parameter = *parameters_[i];
         Tensor window = weights_.window(places_[i].begin, parameter.value.shape());
         kernels_for(device).copy(parameter.value.view(), window.view());
         window.set_requires_grad(parameter.value.requires_grad());
         parameter.value = window;
-        parameter.value.set_grad(gradients_.window(places_[i].begin, window.shape()));
+        if (gradients_) parameter.value.set_grad(gradients_.window(places_[i].begin, window.shape()));
     }
     zero_gradients();
     set_shadow(options.shadow);
@@ -77,20 +104,133 @@ FlatStore ParameterStore::flat() const {
             weights_.dtype(),
             shadow_ ? shadow_.raw() : nullptr,
             shadow_ ? shadow_.dtype() : Dtype::f32,
-            static_cast<float*>(gradients_.raw()),
+            gradients_ ? static_cast<float*>(gradients_.raw()) : nullptr,
             moment(0),
             moment(1),
             weights_.numel(),
             missed_.data<std::int64_t>()};
 }
 
+FlatStore ParameterStore::flat_to_step() const {
+    FlatStore all = flat();
+    if (!sharding_.shares_moments()) return all;
+    take_weight_share();
+    all.weights = weight_share_.raw();
+    all.shadow = nullptr;  // follows from everybody's weights
+    all.gradients = static_cast<float*>(gradient_share_.raw());
+    all.count = share_;
+    return all;
+}
+
+// Whoever sets weights sets all of them; the share is what of them is this rank's.
+void ParameterStore::take_weight_share() const {
+    Kernels& device = kernels_for(weights_.device());
+    for (const Bucket& bucket : buckets_)
+        device.copy(weights_.window(bucket.begin + sharding_.ranks->rank() * bucket.piece, {bucket.piece}).view(),
+                    weight_share_.window(bucket.share, {bucket.piece}).view());
+}
+
+void ParameterStore::gather_weights() {
+    if (!sharding_.shares_moments()) return;
+    Communicator& ranks = *sharding_.ranks;
+    Communicator::Ticket last = 0;
+    for (const Bucket& bucket : buckets_)
+        last = ranks.all_gather(weight_share_.window(bucket.share, {bucket.piece}),
+                                weights_.window(bucket.begin, {bucket.count}));
+    ranks.wait(last);
+    refresh_shadow();
+}
+
+// The bucket that a parameter is in; it is in one alone.
+const Bucket& ParameterStore::bucket_of(std::size_t i) const {
+    for (const Bucket& bucket : buckets_)
+        if (i < bucket.last) return bucket;
+    return buckets_.back();
+}
+
+void ParameterStore::for_each_moment(
+    int which, const std::function<void(std::size_t parameter, const Tensor& value)>& visit) const {
+    const Tensor& held = moments_.at(std::size_t(which));
+    for (const Bucket& bucket : buckets_) {
+        Tensor whole = held.window(sharding_.shares_moments() ? bucket.share : bucket.begin,
+                                   {sharding_.shares_moments() ? bucket.piece : bucket.count});
+        if (sharding_.shares_moments()) {
+            const PurposeScope purpose(Purpose::optimizer);
+            const Tensor mine = std::exchange(whole, Tensor::empty({bucket.count}, Dtype::f32, held.device()));
+            sharding_.ranks->wait(sharding_.ranks->all_gather(mine, whole));
+        }
+        for (std::size_t i = bucket.first; i < bucket.last; ++i)
+            visit(i, whole.window(places_[i].begin - bucket.begin, parameters_[i]->value.shape()));
+    }
+}
+
 Tensor ParameterStore::moment(int which, std::size_t i) const {
+    check(!sharding_.shares_moments(), "the moments of {} are shared out over the ranks", parameters_[i]->name);
     return moments_.at(std::size_t(which)).window(places_[i].begin, parameters_[i]->value.shape());
+}
+
+void ParameterStore::set_moment(int which, std::size_t i, const Tensor& value) {
+    const Tensor& held = moments_.at(std::size_t(which));
+    Kernels& device = kernels_for(held.device());
+    if (!sharding_.shares_moments())
+        return device.copy(value.view(), held.window(places_[i].begin, value.shape()).view());
+    const Bucket& bucket = bucket_of(i);
+    const std::int64_t begin = bucket.begin + sharding_.ranks->rank() * bucket.piece, end = begin + bucket.piece;
+    const std::int64_t from = std::max(begin, places_[i].begin), to = std::min(end, places_[i].begin + value.numel());
+    if (from >= to) return;
+    device.copy(value.window(from - places_[i].begin, {to - from}).view(),
+                held.window(bucket.share + from - begin, {to - from}).view());
+}
+
+Tensor ParameterStore::bucket_gradients(std::size_t b) const {
+    const Bucket& bucket = buckets_[b];
+    if (gradients_) {
+        for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+            if (parameters_[i]->value.grad()) continue;
+            const Tensor left_over = gradients_.window(places_[i].begin, {places_[i].count});
+            set_zero(left_over.device(), left_over.raw(), left_over.bytes());
+        }
+        return gradients_.window(bucket.begin, {bucket.count});
+    }
+    for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+        if (parameters_[i]->value.grad()) continue;
+        const Tensor left_over = open_[b].window(places_[i].begin - bucket.begin, {places_[i].count});
+        set_zero(left_over.device(), left_over.raw(), left_over.bytes());
+    }
+    return open_[b];
+}
+
+void ParameterStore::open_bucket(std::size_t b) {
+    const Bucket& bucket = buckets_[b];
+    const PurposeScope purpose(Purpose::gradients);
+    open_[b] = Tensor::empty({bucket.count}, Dtype::f32, weights_.device());
+    set_zero(open_[b].device(), open_[b].raw(), open_[b].bytes());  // what lies between parameters travels too
+    for (std::size_t i = bucket.first; i < bucket.last; ++i) {
+        const Tensor& value = parameters_[i]->value;
+        value.set_grad(open_[b].window(places_[i].begin - bucket.begin, value.shape()));
+        value.forget_grad();
+    }
+}
+
+void ParameterStore::close_bucket(std::size_t b) {
+    for (std::size_t i = buckets_[b].first; i < buckets_[b].last; ++i) {
+        if (parameters_[i]->value.grad()) had_gradients_[i] = true;
+        parameters_[i]->value.set_grad({});
+    }
+    open_[b] = {};
+}
+
+bool ParameterStore::is_open(std::size_t b) const {
+    return open_[b].defined();
 }
 
 // Nothing is written: the first gradient of the next backward overwrites the old one.
 void ParameterStore::zero_gradients() {
     check_current();
+    for (std::size_t b = 0; b < open_.size(); ++b)
+        if (is_open(b)) close_bucket(b);
+    had_gradients_.assign(parameters_.size(), false);
+    if (!gradients_) return;
     for (const Parameter* parameter : parameters_) parameter->value.forget_grad();
     gradients_.bump_version();
 }
@@ -107,6 +247,7 @@ void ParameterStore::check_current() const {
 
 Tensor ParameterStore::gradients() const {
     check_current();
+    check<UsageError>(gradients_.defined(), "under zero2 no rank has all gradients; ask for the share of this one");
     adopt_gradients();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (parameters_[i]->value.grad()) continue;
@@ -117,13 +258,16 @@ Tensor ParameterStore::gradients() const {
 }
 
 std::vector<bool> ParameterStore::have_gradients() const {
+    if (!gradients_) return had_gradients_;
     std::vector<bool> have;
     have.reserve(parameters_.size());
     for (const Parameter* parameter : parameters_) have.push_back(parameter->value.grad().defined());
     return have;
 }
 
-void ParameterStore::set_have_gradients(const std::vector<bool>& have) const {
+void ParameterStore::set_have_gradients(const std::vector<bool>& have) {
+    had_gradients_ = have;
+    if (!gradients_) return;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (have[i])
             (void)parameters_[i]->value.grad_to_overwrite();
@@ -137,7 +281,10 @@ const std::vector<Segment>& ParameterStore::segments_to_step() {
     std::vector<bool> have = have_gradients();
     for (std::size_t i = 0; i < have.size(); ++i)
         if (!have[i] && !ever_missed_[i]) ever_missed_[i] = true, ++cuts_, segments_.clear();
-    if (!segments_.empty() && have == cut_for_) return segments_;
+    const auto pieces = [&]() -> const std::vector<Segment>& {
+        return sharding_.shares_moments() ? share_segments_ : segments_;
+    };
+    if (!segments_.empty() && have == cut_for_) return pieces();
     segments_.clear();
     for (std::size_t i = 0; i < have.size(); ++i) {
         const std::int64_t end = i + 1 < places_.size() ? places_[i + 1].begin : weights_.numel();
@@ -151,7 +298,8 @@ const std::vector<Segment>& ParameterStore::segments_to_step() {
             segments_.push_back(piece);
     }
     cut_for_ = std::move(have);
-    return segments_;
+    if (sharding_.shares_moments()) share_segments_ = share_of(segments_, buckets_, sharding_.ranks->rank());
+    return pieces();
 }
 
 std::vector<std::int64_t> ParameterStore::missed_steps() const {
@@ -190,6 +338,7 @@ const Parameter& ParameterStore::parameter_at(std::int64_t place) const {
 }
 
 void ParameterStore::adopt_gradients() const {
+    if (!gradients_) return;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Tensor& value = parameters_[i]->value;
         const Tensor given = value.grad();

@@ -2,19 +2,22 @@
 // low-precision shadow that forward uses, the FP32 gradients, and the optimizer's moments.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "invar/amp/precision.h"
 #include "invar/kernels/kernels.h"
 #include "invar/nn/parameter.h"
+#include "invar/optim/sharding.h"
 
 namespace invar {
 
 struct StoreOptions {
     Dtype weights = Dtype::f32;   // 16 bits: no masters at all, updates are rounded to the weight itself
     std::optional<Dtype> shadow;  // the low-precision copy that autocast uses instead of casting
-    static StoreOptions for_precision(const Precision& precision);
+    Sharding sharding;            // over which ranks
+    static StoreOptions for_precision(const Precision& precision, const Sharding& sharding = {});
 };
 
 class ParameterStore {
@@ -30,19 +33,40 @@ class ParameterStore {
     const std::vector<Parameter*>& parameters() const { return parameters_; }
     const std::vector<Segment>& places() const { return places_; }  // of each parameter
     FlatStore flat() const;
+    // What an update goes over: all of it, or this rank's share, in places of its own.
+    FlatStore flat_to_step() const;
     Tensor weights() const { return weights_; }
     Tensor shadow() const { return shadow_; }
     // All of them; zeros where a parameter has none. Takes in what was given by set_grad(), none or FP32 of the
     // parameter's shape, and throws for others.
     Tensor gradients() const;
-    // Parameter i's part of a moment.
+    // Each parameter's part of a moment. Where ranks share it out, all of them ask together, and a bucket is gathered at
+    // a time.
+    void for_each_moment(int which, const std::function<void(std::size_t parameter, const Tensor& value)>& visit) const;
+    // Parameter i's part, where this rank has all of it.
     Tensor moment(int which, std::size_t i) const;
+    // Of what ranks share out, each keeps its own part.
+    void set_moment(int which, std::size_t i, const Tensor& value);
     int moments() const { return int(moments_.size()); }
 
     void zero_gradients();  // from here on no parameter has a gradient, until something adds to it
+    // --- where ranks train together ---
+    const Sharding& sharding() const { return sharding_; }
+    const std::vector<Bucket>& buckets() const { return buckets_; }
+    // This rank's share of the gradients, once they are summed.
+    Tensor gradient_share() const { return gradient_share_; }
+    // A bucket's gradients, all of them, with zeros where a parameter has none.
+    Tensor bucket_gradients(std::size_t bucket) const;
+    // zero2: makes room for a bucket's gradients, which its parameters then have nowhere else, and lets it go.
+    void open_bucket(std::size_t bucket);
+    void close_bucket(std::size_t bucket);
+    bool is_open(std::size_t bucket) const;
+    // After an update of the share: everybody has everybody's weights.
+    void gather_weights();
+
     // Which parameters have one. A replayed step gives them again where the recorded one did.
     std::vector<bool> have_gradients() const;
-    void set_have_gradients(const std::vector<bool>& have) const;
+    void set_have_gradients(const std::vector<bool>& have);
 
     // What the coming step goes over: parameters of a group that lie side by side, in one piece as long as all of them
     // have a gradient at every step. One without it stands still, weight and moments, and so does its count of steps.
@@ -63,6 +87,16 @@ class ParameterStore {
   private:
     void adopt_gradients() const;
     void check_current() const;  // throws where another store has taken the parameters over
+    void lay_out(const std::vector<int>& group_of);
+    void take_weight_share() const;
+    const Bucket& bucket_of(std::size_t parameter) const;
+    Sharding sharding_;
+    std::vector<Bucket> buckets_;
+    std::int64_t total_ = 0, share_ = 0;  // elements of the flat arrays, and of this rank's share
+    std::vector<bool> had_gradients_;     // zero2: before their bucket was let go
+    Tensor gradient_share_, weight_share_;
+    std::vector<Tensor> open_;            // zero2: buckets
+    std::vector<Segment> share_segments_;
     std::vector<Parameter*> parameters_;
     std::vector<std::shared_ptr<Parameter>> owned_;  // the same: their model may be gone before the store
     std::vector<Segment> places_;

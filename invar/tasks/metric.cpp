@@ -39,6 +39,10 @@ void MetricSums::add(std::span<const double> sums) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums_[i] += sums[i];
 }
 
+void MetricSums::add_others(Communicator& ranks) {
+    ranks.sum(sums_);
+}
+
 std::vector<Measured> MetricSums::values() const {
     std::vector<Measured> values;
     std::size_t at = 0;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "invar/dist/communicator.h"
+
 namespace invar {
 
 enum class Better : std::uint8_t { higher, lower };
@@ -40,6 +42,8 @@ class MetricSums {
     explicit MetricSums(std::vector<Metric> metrics);
     // All metrics' sums of one batch, one after the other.
     void add(std::span<const double> sums);
+    // What other ranks have added up, who each had samples of their own.
+    void add_others(Communicator& ranks);
     std::vector<Measured> values() const;
 
   private:

@@ -12,7 +12,7 @@ constexpr std::int64_t kWarmUps = 5;  // steps that the speed is measured withou
 }  // namespace
 
 void InFlight::add(const Progress& before, std::span<const Batch> group) {
-    steps_.push_back({before, default_generator().state(), samples_of(group)});
+    steps_.push_back({before, default_generator().state(), whole_samples_of(group)});
 }
 
 std::optional<ReportedStep> InFlight::poll() {

@@ -76,6 +76,15 @@ RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, const
     if (wandb_ && resumed) wandb_->rewind(path_, resumed->step, resumed->validated);
 }
 
+RunFolder::RunFolder(fs::path path, const Config& config)
+    : path_(std::move(path)),
+      keep_(int(config.trainer.keep_checkpoints)),
+      checkpoints_(checkpoints_of(path_), keep_) {}
+
+RunFolder RunFolder::of_another(const fs::path& folder, const Config& config) {
+    return RunFolder(folder, config);
+}
+
 RunFolder RunFolder::create(const Config& config) {
     const fs::path wanted = fs::path(config.output_dir) / config.exp_name;
     for (int i = 1;; ++i) {
@@ -142,7 +151,8 @@ bool RunFolder::is_run(const fs::path& folder) {
 }
 
 bool RunFolder::follow() {
-    const Descriptor& place = lock_.folder();
+    if (!lock_) return false;
+    const Descriptor& place = lock_->folder();
     if (is_same_folder(place, path_)) return false;
     std::error_code error;
     const fs::path now = fs::read_symlink(fmt::format("/proc/self/fd/{}", place.get()), error);
@@ -160,7 +170,7 @@ bool RunFolder::follow() {
 // What the run rests on is where it was, or is put there again.
 void RunFolder::keep_files() {
     constexpr std::string_view kAgain = "{} was deleted while its run was writing; it is there again";
-    if (lock_.renew(path_)) notes_.push_back(fmt::format(kAgain, (path_ / FolderLock::kFile).string()));
+    if (lock_->renew(path_)) notes_.push_back(fmt::format(kAgain, (path_ / FolderLock::kFile).string()));
     const std::string file = config_of(path_).string();
     if (const std::string damage = run_config_damage(path_); !damage.empty()) {
         write_file_atomically(file, config_text_);
@@ -178,14 +188,14 @@ void RunFolder::keep_file(AppendFile& file) {
     if (const std::uint64_t lost = file.take_lost(); lost > 0)
         notes_.push_back(
             fmt::format("{} was cut while its run was writing into it; {} bytes of it are lost", path.string(), lost));
-    NamedNow now = file.named_in(lock_.folder());
+    NamedNow now = file.named_in(lock_->folder());
     if (now == NamedNow::nothing) {
         try {
             file.write_anew(path);
             notes_.push_back(fmt::format(
                 "{} was deleted while its run was writing into it; it is there again, and whole", path.string()));
         } catch (const IoError&) {
-            now = file.named_in(lock_.folder());  // something has come into its place just then
+            now = file.named_in(lock_->folder());  // something has come into its place just then
             if (now != NamedNow::another_file) throw;
         }
     }
@@ -228,6 +238,7 @@ void RunFolder::flush_scalars() {
 }
 
 void RunFolder::log(const StepMetrics& m) {
+    if (!lock_) return;
     JsonLine line;
     line.add("step", m.step)
         .add("epoch", m.epoch)
@@ -258,6 +269,7 @@ void RunFolder::log(const StepMetrics& m) {
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
+    if (!lock_) return;
     JsonLine line;
     line.add("step", m.step).add("epoch", m.epoch);
     for (const Measured& measured : m.metrics) line.add("val_" + measured.metric.name, measured.value);
@@ -269,6 +281,7 @@ void RunFolder::log(const ValidationMetrics& m) {
 }
 
 void RunFolder::log(const MonitorMetrics& m) {
+    if (!lock_) return;
     JsonLine line;
     line.add("step", m.step).add("epoch", m.epoch);
     const auto by_module = [&](const char* key, const char* tag, const auto& values) {
@@ -292,6 +305,7 @@ void RunFolder::log(const MonitorMetrics& m) {
 }
 
 void RunFolder::log(const Alert& a) {
+    if (!lock_) return;
     JsonLine line;
     line.add("step", a.step).add("epoch", a.epoch).add("alert", a.kind);
     if (!a.where.empty()) line.add("where", a.where);
@@ -301,6 +315,7 @@ void RunFolder::log(const Alert& a) {
 }
 
 void RunFolder::log(const Recovery& r, std::int64_t epoch) {
+    if (!lock_) return;
     JsonLine line;
     line.add("step", r.back_to).add("epoch", epoch).add("recovery", r.reason).add("failed_at", r.failed_at);
     line.add("from", r.from).add("to", r.to);
@@ -311,12 +326,15 @@ void RunFolder::log(const Recovery& r, std::int64_t epoch) {
 }
 
 const std::string& RunFolder::problem() const {
+    static const std::string none;
+    if (!lock_) return none;
     if (!metrics_->problem().empty()) return metrics_->problem();
     if (events_ && !events_->problem().empty()) return events_->problem();
     return wandb_ ? wandb_->problem() : metrics_->problem();
 }
 
 void RunFolder::rewind(const ResumePoint& to) {
+    if (!lock_) return;
     keep_files();
     metrics_.reset();  // what waits in it came after the checkpoint of that step, and is to be taken back too
     validation_ = nullptr;
@@ -328,11 +346,13 @@ void RunFolder::rewind(const ResumePoint& to) {
 }
 
 void RunFolder::write_summary(const JsonLine& summary) const {
+    if (!lock_) return;
     write_file_atomically(summary_of(path_), summary.text() + "\n");
 }
 
 // By name, and the folder only where nothing else is in it: somebody may have put something there.
 void RunFolder::discard() noexcept {
+    if (!lock_) return;
     std::error_code ignored;
     const auto remove = [&](const fs::path& file) { fs::remove(file, ignored); };
     if (events_) remove(events_->path());
@@ -345,6 +365,7 @@ void RunFolder::discard() noexcept {
 }
 
 void RunFolder::sync() {
+    if (!lock_) return;
     keep_files();
     metrics_->sync();
     if (events_) events_->sync();

@@ -72,6 +72,9 @@ class RunFolder {
     static RunFolder reopen(const std::filesystem::path& folder, FolderLock lock, const Config& config,
                             const ResumePoint& from);
 
+    // One that another process writes, for those who train with it: nothing that is said to it is written.
+    static RunFolder of_another(const std::filesystem::path& folder, const Config& config);
+
     const std::filesystem::path& path() const { return path_; }
     const CheckpointFolder& checkpoints() const { return checkpoints_; }
     void log(const StepMetrics& metrics);
@@ -107,6 +110,7 @@ class RunFolder {
     static std::filesystem::path checkpoints_of(const std::filesystem::path& folder) { return folder / "checkpoints"; }
 
   private:
+    RunFolder(std::filesystem::path path, const Config& config);
     RunFolder(std::filesystem::path path, FolderLock lock, const Config& config,
               const std::optional<ResumePoint>& resumed);
     // One number for TensorBoard and Weights & Biases, as far as they are wanted; flush_scalars() ends a record.
@@ -119,7 +123,7 @@ class RunFolder {
     std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
     std::filesystem::path path_;
-    FolderLock lock_;
+    std::optional<FolderLock> lock_;  // none: it is another's to write
     std::string config_text_;
     std::vector<std::string> notes_;
     int keep_;

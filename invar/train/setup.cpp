@@ -1,10 +1,16 @@
 #include "invar/train/setup.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "invar/core/error.h"
+#include "invar/core/version.h"
+#include "invar/dist/launcher.h"
 #include "invar/kernels/devices.h"
+#include "invar/kernels/threads.h"
 #include "invar/optim/specs.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/precision_plan.h"
@@ -38,11 +44,66 @@ ClipSpec clip_spec(const TrainerConfig& c) {
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(limit)};
 }
 
+// Ranks on a machine share its cores, unless the launcher has given each its own.
+int threads_of(const TrainerConfig& c, const Communicator& ranks) {
+    if (c.threads > 0 || ranks.alone() || std::getenv("OMP_NUM_THREADS") != nullptr) return int(c.threads);
+    const int cores = available_threads(), here = launch_from_environment().local_size;
+    return cores < ::sysconf(_SC_NPROCESSORS_ONLN) ? 0 : std::max(1, cores / here);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+        end = std::min(text.find('\n', begin), text.size());
+        lines.push_back(text.substr(begin, end - begin));
+    }
+    return lines;
+}
+
+// Ranks that were told different things would train different things.
+void check_same_settings(Communicator& ranks, const Config& config) {
+    if (ranks.alone()) return;
+    ranks.check_same("versions of Invar", INVAR_VERSION);
+    const std::vector<std::string> all = ranks.gathered(to_yaml(config));
+    const std::vector<std::string> first = lines_of(all[0]);
+    for (std::size_t r = 1; r < all.size(); ++r) {
+        const std::vector<std::string> other = lines_of(all[r]);
+        for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+            const std::string a = i < first.size() ? first[i] : "nothing", b = i < other.size() ? other[i] : "nothing";
+            check<UsageError>(a == b, "the configurations of the ranks differ: '{}' on rank 0 and '{}' on rank {}", a,
+                              b, r);
+        }
+    }
+    check<UsageError>(config.data.batch_size >= ranks.size(),
+                      "data.batch_size={} is less than the {} ranks that share a batch", config.data.batch_size,
+                      ranks.size());
+}
+
+// And so would those who have other data.
+void check_same_data(Communicator& ranks, const Dataset& data, const std::string& split) {
+    if (ranks.alone()) return;
+    std::string described = fmt::format("{} samples", data.size());
+    for (const auto& [name, value] : data.description()) described += fmt::format("; {}: {}", name, value);
+    ranks.check_same(fmt::format("the data to {} on", split), described);
+}
+
+Sharding sharding_of(const TrainerConfig& c, Communicator& ranks) {
+    Sharding sharding;
+    sharding.ranks = &ranks;
+    sharding.strategy = parse_strategy(c.strategy);
+    sharding.bucket_bytes = std::int64_t(c.bucket_mb * 0x1p20);
+    sharding.wire = c.reduce_precision.starts_with("bf16") ? Dtype::bf16 : Dtype::f32;
+    sharding.overlap = c.overlap;
+    return sharding;
+}
+
 }  // namespace
 
-std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device) {
+std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device,
+                                    const Communicator* ranks) {
     std::shared_ptr<const Dataset> data = task.data(split);
     LoaderOptions options;
+    if (ranks != nullptr) options.part = ranks->rank(), options.parts = ranks->size();
     options.batch_size = config.data.batch_size;
     options.num_workers = int(config.data.num_workers);
     options.prefetch = std::max(options.prefetch, 2 * options.num_workers);  // one in hand and one ahead for each
@@ -110,7 +171,8 @@ void require_precisions(const TrainerConfig& trainer, Device device) {
 Setup::Setup(const Config& config) : Setup(make_task(config), config) {}
 
 Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
-    : loss([trained](Module& model, const Batch& batch) { return trained->loss(model, batch); }),
+    : ranks((set_rank_timeout(config.trainer.rank_timeout), &world())),
+      loss([trained](Module& model, const Batch& batch) { return trained->loss(model, batch); }),
       task(std::move(trained)),
       precision(config.trainer.resolved_precision()),
       device(resolve_device(config.trainer.device)),
@@ -119,21 +181,25 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
       scaling(config.scaler),
       accumulate(config.trainer.accumulate_grad_batches) {
     (void)parse_config(to_yaml(config), "options");  // what no key would allow is refused in C++ too
+    check_same_settings(*ranks, config);
     precision.require(device);
     require_precisions(config.trainer, device);
-    set_threads(int(config.trainer.threads));
+    set_threads(threads_of(config.trainer, *ranks));
     kernels_for(device).configure({config.trainer.benchmark, config.trainer.deterministic});
     (void)MetricSums(task->metrics());  // refuses what could not be measured, before anything is trained
-    train_data = make_loader(*task, config, Split::train, device);
-    test_data = make_loader(*task, config, Split::test, device);
+    train_data = make_loader(*task, config, Split::train, device, ranks);
+    test_data = make_loader(*task, config, Split::test, device, ranks);
+    check_same_data(*ranks, train_data->dataset(), "train");
+    check_same_data(*ranks, test_data->dataset(), "validate");
     const Shape trained_on = train_data->dataset().info().input, judged_on = test_data->dataset().info().input;
     check<UsageError>(trained_on == judged_on, "the samples to train on are {}, and those to validate on are {}",
                       trained_on.str(), judged_on.str());
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
     model = make_initial_model(*task, config);
     model->to(device);
-    optimizer =
-        std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer), StoreOptions::for_precision(precision));
+    sharding_ = sharding_of(config.trainer, *ranks);
+    optimizer = std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer),
+                                            StoreOptions::for_precision(precision, sharding_));
     scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
     if (config.trainer.ema_decay > 0)
         average = std::make_unique<WeightAverage>(
@@ -169,7 +235,7 @@ void Setup::count_steps(const Config& config) {
 void Setup::set_precision(const Precision& wanted) {
     wanted.require(device);
     precision = wanted;
-    const StoreOptions options = StoreOptions::for_precision(wanted);
+    const StoreOptions options = StoreOptions::for_precision(wanted, sharding_);
     if (options.weights == optimizer->store().weights().dtype()) {
         optimizer->store().set_shadow(options.shadow);
     } else {  // from weights of 16 bits alone to FP32 ones: they move to a new store

@@ -22,7 +22,9 @@ void require_precisions(const TrainerConfig& trainer, Device device);
 std::string module_of(const std::string& parameter);
 
 // The batches of a split, as configured. Throws a UsageError where there can be none.
-std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device);
+// `ranks`: who reads each batch together.
+std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device,
+                                    const Communicator* ranks = nullptr);
 
 // What a run trains with. Made once; lives until the run ends.
 struct Setup {
@@ -39,6 +41,7 @@ struct Setup {
     // The batches of one step: `accumulate` of them, fewer at the end of an epoch, none behind it.
     std::vector<Batch> next_group();
 
+    Communicator* ranks;  // who train together; one process has itself alone
     // Of the task; a test may put another in its place.
     LossFunction loss;
     std::shared_ptr<const Task> task;
@@ -64,6 +67,7 @@ struct Setup {
     std::int64_t total_steps = 0;
 
   private:
+    Sharding sharding_;
     void count_steps(const Config& config);
 };
 

@@ -68,6 +68,10 @@ Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::stri
     return checkpoint;
 }
 
+void take_part_in_snapshot(Setup& setup) {
+    if (setup.optimizer->store().sharding().shares_moments()) (void)setup.optimizer->state_dict();
+}
+
 // What only one of them says cannot be compared: rows kept to validate on, say, where these are in a file of their own.
 void check_same_data(const Checkpoint& checkpoint, const Dataset& now, const std::string& file) {
     const auto then = checkpoint.state.find("data");

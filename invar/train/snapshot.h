@@ -13,6 +13,8 @@ struct Progress {
 };
 
 Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml);
+// For the other ranks, while the first one takes it: what of it is spread over them is gathered.
+void take_part_in_snapshot(Setup& setup);
 // Throws without having changed anything where the checkpoint is of another model or optimizer.
 Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint);
 // Throws a UsageError where the checkpoint's run was trained on data that describe themselves otherwise.

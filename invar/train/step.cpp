@@ -9,8 +9,9 @@ namespace invar {
 void forward_backward(const LossFunction& loss_of, Module& model, const Precision& precision,
                       std::span<const Batch> group, const std::function<void(const Tensor& loss)>& backward) {
     const Tf32Scope tf32(precision.kind == Precision::Kind::tf32);  // backward too
-    const double samples = double(samples_of(group));
+    const double samples = double(whole_samples_of(group));
     for (const Batch& batch : group) {
+        const SampleWindow drawn_for(batch.part.first, batch.size, batch.whole());
         Tensor loss;
         {
             const Autocast cast(precision);
@@ -18,9 +19,9 @@ void forward_backward(const LossFunction& loss_of, Module& model, const Precisio
             loss = loss_of(model, batch);
         }
         check(loss.numel() == 1, "the loss of a batch must be one number, and is of shape {}", loss.shape().str());
-        if (group.size() > 1) {
+        if (group.size() > 1 || batch.part.of > 0) {
             const ModuleScope scope("loss scale");
-            loss = loss * (double(batch.size) / samples);
+            loss = loss * batch.share_of(samples);
         }
         backward(loss);
     }
@@ -30,7 +31,9 @@ Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimiz
                      const Precision& precision, const ClipSpec& clip, std::span<const Batch> group,
                      const ReportSlots& reports, WeightAverage* average) {
     optimizer.zero_grad();
+    std::size_t left = group.size();
     forward_backward(loss, model, precision, group, [&](const Tensor& scalar) {
+        const GradientExchange::Backward sent_when_ready(optimizer.exchange(), --left == 0);
         scaler.backward(scalar);  // gradients land in FP32, in the flat store
     });
     const Tensor mean_loss = scaler.loss();
@@ -38,7 +41,7 @@ Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimiz
     // the scale moves.
     scaler.step_and_update(optimizer, clip, reports);
     if (average != nullptr) average->update(optimizer);
-    return mean_loss;
+    return optimizer.exchange() != nullptr ? optimizer.agreed_loss() : mean_loss;
 }
 
 std::function<Tensor(std::span<const Batch>)> step_function(Setup& setup, const ReportSlots& reports) {
@@ -60,9 +63,14 @@ Evaluation evaluate(const Task& task, Module& model, Loader& data, const Precisi
     Evaluation result;
     data.start_epoch(0);
     while (const std::optional<Batch> batch = data.next()) {
+        if (batch->part.spare) continue;
         sums.add(task.measure(model, *batch));
         result.samples += batch->size;
     }
+    sums.add_others(world());
+    double samples = double(result.samples);
+    world().sum(std::span(&samples, 1));
+    result.samples = std::int64_t(samples);
     result.metrics = sums.values();
     return result;
 }

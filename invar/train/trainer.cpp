@@ -59,7 +59,12 @@ RunSummary Trainer::fit(Observer& observer) {
         return summary_;
     }
     const bool fresh = !folder_;
-    if (fresh) folder_.emplace(RunFolder::create(config_));
+    Communicator& ranks = *setup_.ranks;
+    if (fresh && ranks.leads()) folder_.emplace(RunFolder::create(config_));
+    if (fresh && !ranks.alone()) {
+        const std::string path = ranks.broadcast_text(folder_ ? folder_->path().string() : "");
+        if (!folder_) folder_.emplace(RunFolder::of_another(path, config_));
+    }
     try {
         return run(observer);
     } catch (const UnstableError&) {
@@ -80,7 +85,8 @@ RunSummary Trainer::run(Observer& observer) {
     speed_.emplace(setup_);
     start_callbacks();
     write_summary("running");  // whatever it said before, it is not finished now
-    folder_->checkpoints().prune(progress_.step, kept_checkpoints());  // as a save that was killed may not have done
+    if (setup_.ranks->leads())
+        folder_->checkpoints().prune(progress_.step, kept_checkpoints());  // as a save that was killed may not have done
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
     for (const std::string& note : unreached_settings(config_, setup_)) observer.noted(note);
@@ -129,7 +135,10 @@ void Trainer::train_epoch() {
         if (in_flight_.full()) handle_report(in_flight_.wait());
         if (unstable_) return;
         in_flight_.add(progress_, group);
+        setup_.ranks->set_step(progress_.step);
+        if (stop_requested_) setup_.optimizer->ask_to_stop(std::max(1, stop_number_.load()));
         run_step(group);
+        stop_agreed_ = setup_.optimizer->asked_to_stop();
         ++progress_.step;
         monitor_.measure(progress_.step, progress_.epoch, group);
         progress_.batch = data.position();
@@ -270,9 +279,13 @@ void Trainer::validate() {
     // The checkpoint at the end of an epoch is saved before the validation there. A resumed run finds that in the log,
     // and measures it itself only where the run was killed before it was.
     const auto logged = folder_->logged_validation(progress_.step, setup_.task->metrics());
-    if (logged) {
-        summary_.validation = *logged;
+    if (setup_.ranks->any(logged.has_value())) {
+        summary_.validation = logged.value_or(std::vector<Measured>());
+        for (const Metric& metric : setup_.task->metrics())
+            if (!logged) summary_.validation.push_back({metric, 0.0});
+        for (Measured& measured : summary_.validation) setup_.ranks->broadcast(&measured.value, sizeof(double));
     } else {
+        share_buffers();
         const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
         summary_.validation = evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
     }
@@ -282,9 +295,22 @@ void Trainer::validate() {
     for (const auto& callback : callbacks_) callback->on_validation_end(*this, m);
 }
 
+// Running statistics are each rank's own while it trains, and the first one's are kept.
+void Trainer::share_buffers() {
+    Communicator& ranks = *setup_.ranks;
+    if (ranks.alone()) return;
+    for (const auto& [name, buffer] : setup_.model->buffers()) {
+        std::vector<std::byte> bytes(buffer->bytes());
+        Kernels& device = kernels_for(buffer->device());
+        device.download(bytes.data(), buffer->raw(), bytes.size());
+        ranks.broadcast(bytes.data(), bytes.size());
+        if (!ranks.leads()) device.upload(buffer->raw(), bytes.data(), bytes.size());
+    }
+}
+
 // The run is no worse without them.
 void Trainer::save_pictures() {
-    if (setup_.test_data->batches_per_epoch() == 0) return;
+    if (setup_.test_data->batches_per_epoch() == 0 || !setup_.ranks->leads()) return;
     try {
         const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
         const std::vector<Image> pictures =

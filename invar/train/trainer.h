@@ -46,10 +46,17 @@ class Trainer final : private RunHandle {
     bool nothing_left() const { return summary_.nothing_left; }
     // May be called from a signal handler: the run saves a checkpoint after the step at hand and stops. What asked for
     // it stands in the summary; the text must last.
-    static void request_stop(const char* by = "request") {
+    // `number`: of the signal, which other ranks are told.
+    static void request_stop(const char* by = "request", int number = 1) {
         stopped_by_ = by;
+        stop_number_ = number;
         stop_requested_ = true;
+        hurry_world();
     }
+    // Whether a rank has asked for it and all have agreed, at the same step.
+    bool stopping() const { return setup_.ranks->alone() ? stop_requested_.load() : stop_agreed_ != 0; }
+    // What any of them was asked by; 0: nothing.
+    int stop_number() const { return setup_.ranks->alone() ? stop_number_.load() : stop_agreed_; }
     Setup& setup() { return setup_; }
     // Has failed steps explained, as by `explain` of diagnose/record_failure.h.
     void set_diagnosis(ExplainFailure explain) { recovery_.set_diagnosis(std::move(explain)); }
@@ -72,7 +79,7 @@ class Trainer final : private RunHandle {
     void follow_plan();
     void set_precision(const Precision& precision);
     bool ended() const { return progress_.step >= setup_.total_steps; }
-    bool goes_on() const { return !ended() && !stop_requested_ && summary_.stopped_early.empty(); }
+    bool goes_on() const { return !ended() && !stopping() && summary_.stopped_early.empty(); }
     bool validation_due() const;
     void start_callbacks();
     void call_step_callbacks();
@@ -84,6 +91,8 @@ class Trainer final : private RunHandle {
     void validate();
     void save_pictures();
     void save();
+    // What all ranks begin and validate with is the first one's.
+    void share_buffers();
     // Until every step has been reported: before anything that shows or keeps where the run stands.
     void drain();
     void handle_report(ReportedStep step);
@@ -140,8 +149,10 @@ class Trainer final : private RunHandle {
     bool noted_full_log_ = false;
     std::int64_t logged_steps_ = 0;  // that metrics.jsonl holds
     std::int64_t saved_at_ = -1;
+    int stop_agreed_ = 0;
     static inline std::atomic<bool> stop_requested_ = false;
     static inline std::atomic<const char*> stopped_by_ = "";
+    static inline std::atomic<int> stop_number_ = 0;
 };
 
 }  // namespace invar

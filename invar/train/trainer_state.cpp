@@ -38,9 +38,13 @@ void Trainer::save() {
     measure_memory();
     write_summary("running");
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
-    Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
-    checkpoint.state["watch"] = watch_state();
-    write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint, kept_checkpoints()); });
+    if (setup_.ranks->leads()) {
+        Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
+        checkpoint.state["watch"] = watch_state();
+        write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint, kept_checkpoints()); });
+    } else {
+        take_part_in_snapshot(setup_);
+    }
     saved_at_ = progress_.step;
     save_requested_ = false;
     note_folder_changes();
@@ -81,7 +85,9 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
 
 void Trainer::resume_from(const Resume& resume) {
     const fs::path& folder = resume.folder;
-    FolderLock lock(folder);  // first, so that no other process moves on what is about to be read
+    std::optional<FolderLock> lock;
+    if (setup_.ranks->leads()) lock.emplace(folder);  // first, so that no other process moves on what is about to be read
+    setup_.ranks->barrier();
     const LatestCheckpoint latest = find_checkpoint(folder, resume.checkpoint);
     latest.check_usable(folder);
     bool was_averaged = false;
@@ -100,7 +106,8 @@ void Trainer::resume_from(const Resume& resume) {
         const CheckpointFolder own(RunFolder::checkpoints_of(folder), int(config_.trainer.keep_checkpoints));
         std::error_code ignored;
         if (fs::equivalent(own.path_of(progress_.step), latest.path, ignored)) saved_at_ = progress_.step;
-        if (resume.checkpoint != "last")
+        setup_.ranks->barrier();  // all have read it
+        if (resume.checkpoint != "last" && setup_.ranks->leads())
             for (const fs::path& aside : own.put_aside_after(saved_at_ < 0 ? progress_.step - 1 : progress_.step))
                 notes_.push_back(fmt::format("the run goes on from before it: put aside {}", aside.string()));
     } else {
@@ -129,7 +136,8 @@ void Trainer::resume_from(const Resume& resume) {
                                      fs::exists(file, ignored) ? "cannot be made sense of" : "is missing"));
     }
     if (finished) return leave_finished(folder, before);
-    folder_.emplace(RunFolder::reopen(folder, std::move(lock), config_, resume_point()));
+    folder_.emplace(lock ? RunFolder::reopen(folder, std::move(*lock), config_, resume_point())
+                         : RunFolder::of_another(folder, config_));
     for (std::string& note : folder_->take_notes()) notes_.push_back(std::move(note));
     for (const Recovery& recovery : recovery_.recoveries())
         if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
@@ -146,7 +154,7 @@ void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& befor
         if (!field.applies(was) || wanted != field.print(was))
             summary_.not_applied.push_back(fmt::format("{}={}", field.key, wanted));
     }
-    if (!found.note.empty()) write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
+    if (!found.note.empty() && setup_.ranks->leads()) write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
     summary_.nothing_left = true;
     summary_.folder = folder;
     summary_.status = "finished";

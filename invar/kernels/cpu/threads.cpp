@@ -76,6 +76,10 @@ void check_can_start(int count) {
 
 }  // namespace
 
+int available_threads() {
+    return default_threads();
+}
+
 void set_threads(int count) {
 #ifdef __SANITIZE_THREAD__
     count = 1;  // libgomp's own locks are not instrumented, so that ThreadSanitizer would report every parallel loop

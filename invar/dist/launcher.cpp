@@ -1,0 +1,80 @@
+#include "invar/dist/launcher.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+bool is_set(const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+}
+
+int number(const char* name, int otherwise) {
+    if (!is_set(name)) return otherwise;
+    const char* const text = std::getenv(name);
+    const char* const end = text + std::strlen(text);
+    int value = 0;
+    const auto [stop, error] = std::from_chars(text, end, value);
+    check<UsageError>(error == std::errc() && stop == end && value >= 0,
+                      "the launcher's variable {} is '{}', expected a number; unset it where nobody launched this",
+                      name, text);
+    return value;
+}
+
+struct Names {
+    const char *by, *library, *rank, *size, *local_rank, *local_size;
+};
+
+Launch launch_of(const Names& names) {
+    Launch launch;
+    launch.by = names.by;
+    launch.library = names.library;
+    launch.rank = number(names.rank, 0);
+    launch.size = number(names.size, 1);
+    launch.local_rank = number(names.local_rank, launch.rank);
+    launch.local_size = number(names.local_size, launch.size);
+    check<UsageError>(launch.size >= 1 && launch.rank < launch.size,
+                      "the launcher says that this is rank {} of {}, which cannot be ({} and {})", launch.rank,
+                      launch.size, names.rank, names.size);
+    return launch;
+}
+
+constexpr Names kOpenMpi{"mpirun",
+                         "openmpi",
+                         "OMPI_COMM_WORLD_RANK",
+                         "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                         "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kHydra{"mpirun", "mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Names kSlurm{"srun", "", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
+
+}  // namespace
+
+Launch launch_from_environment() {
+    // A batch script has Slurm's variables too, but only what srun starts has a task of a step.
+    const bool task = is_set("SLURM_STEP_NUM_TASKS") && is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
+    if (is_set(kOpenMpi.size)) return launch_of(kOpenMpi);  // mpirun starts its daemons by srun: asked first
+    if (task) {
+        Launch launch = launch_of(kSlurm);
+        launch.local_size = number("SLURM_NTASKS_PER_NODE", launch.size);
+        if (is_set("PMIX_RANK"))
+            launch.library = "openmpi";
+        else if (is_set("PMI_FD") || is_set("PMI_RANK"))
+            launch.library = "mpich";
+        check<UsageError>(launch.size == 1 || !launch.library.empty(),
+                          "srun started {} tasks that know nothing of each other; start them with srun --mpi=pmix "
+                          "(Open MPI) or --mpi=pmi2 (MPICH), as srun --mpi=list names them",
+                          launch.size);
+        return launch;
+    }
+    if (is_set(kHydra.size)) return launch_of(kHydra);
+    return {};
+}
+
+}  // namespace invar

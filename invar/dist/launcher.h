@@ -1,0 +1,20 @@
+// Which of how many processes this one is, as the launcher says: mpirun of Open MPI or MPICH, or Slurm's srun.
+#pragma once
+
+#include <string>
+
+namespace invar {
+
+struct Launch {
+    int rank = 0;
+    int size = 1;
+    int local_rank = 0;  // among those on this machine
+    int local_size = 1;
+    std::string by;       // "mpirun", "srun"; "" where nobody launched us
+    std::string library;  // whose processes they are to be joined by: "openmpi", "mpich"
+};
+
+// From the environment. Throws a UsageError where a launcher started several processes that cannot be joined.
+Launch launch_from_environment();
+
+}  // namespace invar

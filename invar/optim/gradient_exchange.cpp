@@ -1,0 +1,135 @@
+#include "invar/optim/gradient_exchange.h"
+
+#include <algorithm>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+GradientExchange::GradientExchange(ParameterStore& store)
+    : store_(store), states_(store.buckets().size()), unsent_(store.buckets().size()) {
+    const std::size_t count = store.parameters().size();
+    for (std::size_t i = 0; i < count; ++i) parameter_at_[store.parameters()[i]->value.raw()] = i;
+    for (std::size_t b = 0; b < store.buckets().size(); ++b)
+        bucket_of_.insert(bucket_of_.end(), store.buckets()[b].last - store.buckets()[b].first, b);
+    seen_.resize(count);
+    expected_.resize(count);
+}
+
+GradientExchange::Backward::Backward(GradientExchange* exchange, bool last)
+    : exchange_(exchange), listens_(exchange), exceptions_(std::uncaught_exceptions()) {
+    if (exchange_ != nullptr) exchange_->begin(last);
+}
+
+GradientExchange::Backward::~Backward() noexcept(false) {
+    if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_) exchange_->end();
+}
+
+std::size_t GradientExchange::bucket_of(const Tensor& leaf) const {
+    const auto found = parameter_at_.find(leaf.raw());
+    return found == parameter_at_.end() ? states_.size() : bucket_of_[found->second];
+}
+
+void GradientExchange::begin(bool last) {
+    check(!finished_, "backward: the gradients of this step were summed over the ranks already; zero_grad() comes first");
+    sending_ = last || store_.sharding().shares_gradients();
+    seen_.assign(seen_.size(), 0);
+    unsent_ = states_.size();
+    for (State& state : states_) state.missing = 0, state.sent = false;
+    complete_.assign(seen_.size(), false);
+    for (std::size_t i = 0; known_ && i < expected_.size(); ++i) {
+        complete_[i] = expected_[i] == 0;
+        states_[bucket_of_[i]].missing += !complete_[i];
+    }
+}
+
+void GradientExchange::before_gradient(const Tensor& leaf) {
+    const std::size_t b = bucket_of(leaf);
+    if (b == states_.size()) return;
+    check(!states_[b].sent,
+          "a gradient of {} came after it had been sent to the other ranks: this step's operations are not those of the "
+          "step before; set trainer.overlap=false",
+          store_.parameters()[parameter_at_.at(leaf.raw())]->name);
+    if (store_.sharding().shares_gradients() && !store_.is_open(b)) store_.open_bucket(b);
+}
+
+// Complete is what every reader has added to, and no fewer than in the last step: blocks that are computed anew record
+// their readers only when backward comes to them.
+void GradientExchange::after_gradient(const Tensor& leaf, int readers) {
+    const auto found = parameter_at_.find(leaf.raw());
+    if (found == parameter_at_.end()) return;
+    const std::size_t i = found->second;
+    if (++seen_[i] < std::max(readers, expected_[i]) || complete_[i] || !known_) return;
+    complete_[i] = true;
+    --states_[bucket_of_[i]].missing;
+    if (sending_ && store_.sharding().overlap) send_ready();
+}
+
+void GradientExchange::send_ready() {
+    while (unsent_ > 0 && states_[unsent_ - 1].missing == 0) {
+        // One that nothing adds to is ready from the start, but goes in its turn.
+        send(unsent_ - 1);
+    }
+}
+
+void GradientExchange::send(std::size_t b) {
+    const Bucket& bucket = store_.buckets()[b];
+    State& state = states_[b];
+    const Sharding& sharding = store_.sharding();
+    if (sharding.shares_gradients() && !store_.is_open(b)) store_.open_bucket(b);
+    const Tensor whole = store_.bucket_gradients(b);
+    const Tensor piece = store_.gradient_share().window(bucket.share, {bucket.piece});
+    if (rounds_ > 0) {
+        const PurposeScope purpose(Purpose::gradients);
+        state.extra = Tensor::empty(piece.shape(), Dtype::f32, piece.device());
+    }
+    state.reduced = ranks().reduce_scatter(whole, rounds_ > 0 ? state.extra : piece, sharding.wire, &state.finding);
+    if (sharding.strategy == Strategy::ddp) state.reduced = ranks().all_gather(piece, whole);
+    state.sent = true;
+    if (sharding.shares_gradients()) store_.close_bucket(b);  // what travels holds its memory
+    unsent_ = b;
+}
+
+void GradientExchange::settle() {
+    for (std::size_t b = 0; b < states_.size(); ++b) {
+        State& state = states_[b];
+        ranks().wait(state.reduced);
+        const Bucket& bucket = store_.buckets()[b];
+        if (state.extra) {
+            const Tensor piece = store_.gradient_share().window(bucket.share, {bucket.piece});
+            kernels_for(piece.device()).add_into(state.extra.view(), piece.view());
+            state.extra = {};
+        }
+        if (state.finding.place >= 0 && finding_.place < 0)
+            finding_ = {bucket.begin + ranks().rank() * bucket.piece + state.finding.place, state.finding.rank};
+        state.finding = {};
+    }
+}
+
+void GradientExchange::end() {
+    if (!known_) expected_ = seen_, known_ = true;
+    if (!sending_) return;
+    while (unsent_ > 0) send(unsent_ - 1);
+    expected_ = seen_;
+    if (store_.sharding().shares_gradients()) settle();
+    ++rounds_;
+    sending_ = false;
+}
+
+void GradientExchange::finish() {
+    if (finished_) return;
+    if (rounds_ == 0) {  // no backward of ours, or not the last one: whatever is there is summed now
+        begin(true);
+        end();
+    }
+    settle();
+    finished_ = true;
+}
+
+void GradientExchange::reset() {
+    finished_ = false;
+    rounds_ = 0;
+    finding_ = {};
+}
+
+}  // namespace invar

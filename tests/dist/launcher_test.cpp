@@ -1,0 +1,91 @@
+#include "invar/dist/launcher.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "invar/core/error.h"
+#include "invar/dist/strategy.h"
+#include "tests/core/expect_error.h"
+
+namespace invar {
+namespace {
+
+// Sets what a launcher sets, and clears what others do, until it ends.
+class Environment {
+  public:
+    explicit Environment(const std::map<std::string, std::string>& set) {
+        for (const char* name :
+             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+              "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID",
+              "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"})
+            ::unsetenv(name);
+        for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
+    }
+};
+
+TEST(Launcher, IsAloneWithoutOne) {
+    const Environment none({});
+    const Launch launch = launch_from_environment();
+    EXPECT_EQ(launch.size, 1);
+    EXPECT_EQ(launch.rank, 0);
+}
+
+TEST(Launcher, KnowsOpenMpi) {
+    const Environment mpirun({{"OMPI_COMM_WORLD_RANK", "3"},
+                              {"OMPI_COMM_WORLD_SIZE", "4"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+    const Launch launch = launch_from_environment();
+    EXPECT_EQ(launch.rank, 3);
+    EXPECT_EQ(launch.size, 4);
+    EXPECT_EQ(launch.local_rank, 1);
+    EXPECT_EQ(launch.local_size, 2);
+    EXPECT_EQ(launch.library, "openmpi");
+}
+
+TEST(Launcher, KnowsMpich) {
+    const Environment hydra({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "5"}});
+    EXPECT_EQ(launch_from_environment().library, "mpich");
+    EXPECT_EQ(launch_from_environment().rank, 1);
+}
+
+TEST(Launcher, KnowsTasksOfSlurmFromItsBatchScripts) {
+    {
+        const Environment script({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
+        EXPECT_EQ(launch_from_environment().size, 1);
+    }
+    std::map<std::string, std::string> task{
+        {"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "0"}, {"SLURM_LOCALID", "2"}};
+    {
+        const Environment deaf(task);
+        EXPECT_ERROR(launch_from_environment(), UsageError, "srun --mpi=pmix");
+    }
+    task["PMIX_RANK"] = "2";
+    const Environment pmix(task);
+    EXPECT_EQ(launch_from_environment().library, "openmpi");
+    EXPECT_EQ(launch_from_environment().rank, 2);
+    EXPECT_EQ(launch_from_environment().size, 4);
+}
+
+TEST(Launcher, RefusesWhatCannotBe) {
+    {
+        const Environment odd({{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+        EXPECT_ERROR(launch_from_environment(), UsageError, "rank 4 of 4");
+    }
+    const Environment words({{"OMPI_COMM_WORLD_RANK", "first"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+    EXPECT_ERROR(launch_from_environment(), UsageError, "OMPI_COMM_WORLD_RANK is 'first'");
+}
+
+TEST(Strategy, ReadsWhatOthersWrite) {
+    EXPECT_EQ(parse_strategy("auto"), Strategy::ddp);
+    EXPECT_EQ(parse_strategy("deepspeed_stage_1"), Strategy::zero1);
+    EXPECT_EQ(parse_strategy("deepspeed_stage_2"), Strategy::zero2);
+    for (const Strategy each : {Strategy::ddp, Strategy::zero1, Strategy::zero2})
+        EXPECT_EQ(parse_strategy(name_of(each)), each);
+    EXPECT_ERROR(parse_strategy("fsdp"), UsageError, "strategy 'fsdp' is not known; there are ddp");
+}
+
+}  // namespace
+}  // namespace invar

@@ -1,0 +1,243 @@
+// Ranks against one process: the same batches, the same decisions, the same weights.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "invar/ops/ops.h"
+#include "invar/train/step.h"
+#include "tests/dist/thread_ranks.h"
+#include "tests/train/scratch_run.h"
+
+namespace invar {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(const Tensor& tensor) {
+    const Tensor host = tensor.on_host();
+    const auto* begin = static_cast<const std::byte*>(host.raw());
+    return {begin, begin + host.bytes()};
+}
+
+// All that training changes, by name, as files have it.
+std::map<std::string, Bytes> state_of(Setup& setup) {
+    std::map<std::string, Bytes> state;
+    for (const auto& [name, tensor] : setup.model->state_dict())
+        if (name.find("running") == name.npos) state["model." + name] = bytes_of(tensor);
+    for (const auto& [name, tensor] : setup.optimizer->state_dict()) state["optimizer." + name] = bytes_of(tensor);
+    return state;
+}
+
+struct Trained {
+    std::vector<double> losses, norms;
+    std::map<std::string, Bytes> state;
+    std::vector<float> weights;
+    Evaluation evaluation;
+    RngState rng;
+};
+
+Config config_for(const std::string& strategy, const std::string& precision = "32-true") {
+    Config config = small_config("/nowhere");
+    config.trainer.strategy = strategy;
+    config.trainer.precision = precision;
+    config.trainer.threads = 1;
+    config.trainer.bucket_mb = 0.005;  // several buckets
+    config.model.choose("mlp", MlpOptions{.hidden = {64, 32}, .dropout = 0});
+    config.data.num_workers = 0;
+    return config;
+}
+
+Trained train_steps(const Config& config, std::int64_t steps, const std::function<void(Setup&)>& change = {}) {
+    invar::Setup setup(config);
+    if (change) change(setup);
+    Trained trained;
+    std::int64_t epoch = 0;
+    setup.train_data->start_epoch(epoch);
+    for (std::int64_t i = 0; i < steps; ++i) {
+        std::vector<Batch> group = setup.next_group();
+        if (group.empty()) {
+            setup.train_data->start_epoch(++epoch);
+            group = setup.next_group();
+        }
+        const Tensor loss = step_function(setup)(group);
+        trained.losses.push_back(loss.item());
+        trained.norms.push_back(setup.optimizer->state().grad_norm);
+    }
+    trained.rng = default_generator().state();
+    trained.evaluation = evaluate(*setup.task, *setup.model, *setup.test_data, setup.precision);
+    trained.state = state_of(setup);
+    for (const Parameter* p : setup.optimizer->store().parameters())
+        for (const float value : p->to_file().to_vector<float>()) trained.weights.push_back(value);
+    return trained;
+}
+
+std::vector<Trained> train_as_ranks(int size, const Config& config, std::int64_t steps,
+                                    const std::function<void(Setup&)>& change = {}) {
+    std::vector<Trained> all(static_cast<std::size_t>(size));
+    as_ranks(size, [&](Communicator& ranks) { all[std::size_t(ranks.rank())] = train_steps(config, steps, change); });
+    return all;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(double(a[i]) - double(b[i]), 2);
+    return std::sqrt(sum);
+}
+
+TEST(Ranks, TrainAsOneProcessDoes) {
+    Config config = config_for("ddp");
+    const Trained one = train_steps(config, 50);
+    // What a change of the weights in their last bits does by itself.
+    const Trained perturbed = train_steps(config, 50, [](invar::Setup& setup) {
+        for (Parameter* p : setup.optimizer->store().parameters()) {
+            float* values = p->value.data<float>();
+            for (std::int64_t i = 0; i < p->value.numel(); ++i) values[i] *= i % 2 == 0 ? 1.0f + 6e-8f : 1.0f - 6e-8f;
+        }
+    });
+    const double allowed = 3 * distance(one.weights, perturbed.weights);
+    ASSERT_GT(allowed, 0);
+    for (const int size : {2, 3, 4}) {
+        const std::vector<Trained> ranks = train_as_ranks(size, config, 50);
+        EXPECT_LE(distance(one.weights, ranks[0].weights), allowed) << size;
+        for (const Trained& each : ranks) {
+            EXPECT_EQ(each.state, ranks[0].state);
+            EXPECT_EQ(each.losses, ranks[0].losses);
+            EXPECT_EQ(each.rng, one.rng);
+            EXPECT_EQ(each.evaluation.samples, one.evaluation.samples);
+            EXPECT_NEAR(each.evaluation.loss(), one.evaluation.loss(), 1e-3);
+        }
+        EXPECT_EQ(train_as_ranks(size, config, 50)[0].state, ranks[0].state) << "again, to the bit";
+    }
+}
+
+TEST(Ranks, StrategiesAgreeToTheBit) {
+    for (const char* precision : {"32-true", "bf16-mixed", "16-mixed", "bf16-true"}) {
+        for (const int size : {2, 3, 4}) {
+            Config config = config_for("ddp", precision);
+            config.trainer.gradient_clip_val = 0.5;
+            const Trained ddp = train_as_ranks(size, config, 12)[0];
+            for (const char* strategy : {"zero1", "zero2"}) {
+                config.trainer.strategy = strategy;
+                const std::vector<Trained> ranks = train_as_ranks(size, config, 12);
+                for (const Trained& each : ranks) {
+                    EXPECT_EQ(each.state, ddp.state) << strategy << " " << precision << " " << size;
+                    EXPECT_EQ(each.losses, ddp.losses);
+                    EXPECT_EQ(each.norms, ddp.norms);
+                }
+            }
+        }
+    }
+}
+
+TEST(Ranks, AccumulateToTheGradientOfTheLargeBatch) {
+    Config config = config_for("ddp");
+    config.trainer.accumulate_grad_batches = 3;
+    const Trained one = train_steps(config, 12);
+    for (const char* strategy : {"ddp", "zero1", "zero2"}) {
+        config.trainer.strategy = strategy;
+        const Trained ranks = train_as_ranks(3, config, 12)[2];
+        for (std::size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(one.losses[i], ranks.losses[i], 2e-4) << strategy;
+        EXPECT_LE(distance(one.weights, ranks.weights), 1e-3 * distance(one.weights, std::vector<float>(one.weights.size())));
+    }
+}
+
+TEST(Ranks, SendTheSameWhetherTheyWaitOrNot) {
+    Config config = config_for("zero2");
+    const Trained early = train_as_ranks(2, config, 6)[0];
+    config.trainer.overlap = false;
+    EXPECT_EQ(train_as_ranks(2, config, 6)[0].state, early.state);
+    config.trainer.bucket_mb = 100;
+    EXPECT_NEAR(train_as_ranks(2, config, 6)[0].losses.back(), early.losses.back(), 1e-4);
+}
+
+TEST(Ranks, DropTheSameElementsAsOneProcess) {
+    Config config = config_for("ddp");
+    config.model.choose("mlp", MlpOptions{.hidden = {64, 32}, .dropout = 0.5});
+    const Trained one = train_steps(config, 8), two = train_as_ranks(2, config, 8)[1];
+    EXPECT_EQ(one.rng, two.rng);
+    for (std::size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(one.losses[i], two.losses[i], 2e-4) << i;
+}
+
+// One rank's loss or one layer's gradient overflows in one micro-batch of one rank: nobody's bits change.
+TEST(Ranks, LeaveEverythingAsItIsAfterAnOverflowAnywhere) {
+    Config config = config_for("ddp", "16-mixed");
+    config.trainer.accumulate_grad_batches = 2;
+    for (const char* strategy : {"ddp", "zero1", "zero2"}) {
+        config.trainer.strategy = strategy;
+        for (int bad_rank = 0; bad_rank < 2; ++bad_rank) {
+            for (int bad_batch = 0; bad_batch < 2; ++bad_batch) {
+                as_ranks(2, [&](Communicator& ranks) {
+                    invar::Setup setup(config);
+                    setup.train_data->start_epoch(0);
+                    step_function(setup)(setup.next_group());
+                    for (std::size_t layer = 0; layer < setup.optimizer->store().parameters().size(); ++layer) {
+                        const std::map<std::string, Bytes> before = state_of(setup);
+                        std::vector<Batch> group = setup.next_group();
+                        if (group.size() < 2) {
+                            setup.train_data->start_epoch(1);
+                            group = setup.next_group();
+                        }
+                        const LossFunction good = setup.loss;
+                        int batch = 0;
+                        setup.loss = [&](Module& model, const Batch& b) {
+                            Tensor loss = good(model, b);
+                            if (ranks.rank() != bad_rank || batch++ != bad_batch) return loss;
+                            const Tensor weight = setup.optimizer->store().parameters()[layer]->value;
+                            return loss + ops::sum(weight) * 1e38 * 1e3;  // its gradient does not fit in FP32
+                        };
+                        step_function(setup)(group);
+                        setup.loss = good;
+                        const StepState state = setup.optimizer->state();
+                        EXPECT_EQ(state.skip, 1);
+                        EXPECT_EQ(state.bad_rank, bad_rank) << strategy << " " << layer;
+                        EXPECT_EQ(state_of(setup), before) << strategy << " rank " << bad_rank << " layer " << layer;
+                        for (const Parameter* p : setup.optimizer->store().parameters()) {
+                            const Tensor shadow = p->value.shadow(), again = Tensor::empty_like(shadow);
+                            kernels_for(shadow.device()).copy(p->value.view(), again.view());
+                            EXPECT_EQ(bytes_of(shadow), bytes_of(again));
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+TEST(Ranks, HoldTheirShareAlone) {
+    for (const char* strategy : {"ddp", "zero1", "zero2"}) {
+        as_ranks(4, [&](Communicator&) {
+            invar::Setup setup(config_for(strategy, "bf16-mixed"));
+            const ParameterStore& store = setup.optimizer->store();
+            EXPECT_GE(store.buckets().size(), 3u);
+            EXPECT_EQ(store.gradient_share().numel() * 4, store.weights().numel());
+            const FlatStore stepped = store.flat_to_step();
+            EXPECT_EQ(stepped.count, std::string(strategy) == "ddp" ? store.weights().numel()
+                                                                    : store.gradient_share().numel());
+            EXPECT_EQ(store.flat().gradients == nullptr, std::string(strategy) == "zero2");
+        });
+    }
+}
+
+TEST(Ranks, RefuseToTrainDifferentThings) {
+    const auto with = [](const std::function<void(Config&, int)>& change) {
+        try {
+            as_ranks(2, [&](Communicator& ranks) {
+                Config config = config_for("ddp");
+                change(config, ranks.rank());
+                invar::Setup setup(config);
+            });
+        } catch (const UsageError& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    EXPECT_NE(with([](Config& c, int rank) { c.optimizer.lr = rank == 1 ? 0.5 : 0.25; }).find("lr: 0.5"),
+              std::string::npos);
+    EXPECT_NE(with([](Config& c, int) { c.data.batch_size = 1; }).find("less than the 2 ranks"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace invar
