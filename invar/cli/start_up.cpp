@@ -58,8 +58,10 @@ std::string run_lines(Setup& setup, const Config& config) {
         for (const std::string& note : loader->dataset().notes()) text += note + "\n";
     text += fmt::format("batches of {}", data.options().batch_size);
     if (setup.accumulate > 1) text += fmt::format(", {} to a step", setup.accumulate);
-    return text + fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
-                              setup.steps_per_epoch);
+    text += fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
+                        setup.steps_per_epoch);
+    const std::string average = announce_average(setup);
+    return average.empty() ? text : text + "\n" + average;
 }
 
 }  // namespace invar::cli
