@@ -191,7 +191,8 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (config.trainer.max_steps > trainer.setup().total_steps)
             warn(fmt::format("note: trainer.max_epochs={} ends the run after {} steps, before trainer.max_steps={}",
                              config.trainer.max_epochs, trainer.setup().total_steps, config.trainer.max_steps));
-        say_remarks(trainer.setup().task->remarks_on_data());
+        const std::vector<Remark> remarks = trainer.setup().task->remarks_on_data(StopOnSignal::requested);
+        if (!StopOnSignal::requested()) say_remarks(remarks);
     }
     trainer.set_diagnosis(explain);
     TrainLine progress(quiet, exit_code);
