@@ -226,8 +226,10 @@ TEST(HtmlReport, HidesNothingAtItsRightInABrowser) {
     std::vector<std::string> small;
     for (int i = 0; i < 12; ++i) small.push_back(fmt::format("backbone.layer{}.0.downsample.1.weight", i));
     for (Arm* arm : {&v.baseline, &v.candidates[0]})
-        for (RunRecord& run : arm->runs)
+        for (RunRecord& run : arm->runs) {
+            run.gradients_watched = true;
             for (const std::string& name : small) run.small_gradients.emplace_back(name, 1e-9);
+        }
     decide(v);
     EXPECT_EQ(hidden_width(page_of(v), ".wide", scratch), 0);
     // A heat map with as many powers of two as it ever shows.
