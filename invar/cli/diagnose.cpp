@@ -37,8 +37,7 @@ void print_finding(const Finding& f) {
     say(paint(Colour::red, fmt::format("first bad operation: {} ({})", f.where(), name_of(f.dtype))));
     for (const Range& range : f.inputs) say("  " + range.str());
     say("  " + f.result.str());
-    say(fmt::format("in FP32: this operation is {}, the whole step is {}", f.op_finite ? "finite" : "not finite",
-                    f.step_finite ? "finite" : "not finite"));
+    say(f.in_fp32());
     say(fmt::format("to blame: {}; {}", paint(Colour::bold, name_of(f.blame)), f.explanation));
     if (f.remedy)
         say(fmt::format("remedy: {}{}", paint(Colour::green, shell_word(f.remedy.str())),

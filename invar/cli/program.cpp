@@ -14,6 +14,7 @@
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
+#include "invar/cli/others_options.h"
 #include "invar/cli/output.h"
 #include "invar/cli/ranks.h"
 #include "invar/cli/signals.h"
@@ -81,8 +82,17 @@ std::string fault_of(const CLI::App& command, const CLI::ParseError& error) {
     return "this command line cannot be understood";
 }
 
-// What the parser found wrong, with the nearest option where one was not known.
-std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+// What stands behind an option on the command line, after '=' or as the next word; "" where nothing does.
+std::string value_of(const std::string& option, int argc, char** argv) {
+    if (const std::size_t equals = option.find('='); equals != option.npos) return option.substr(equals + 1);
+    const auto at = std::find(argv, argv + argc, option);
+    if (argv + argc - at < 2) return "";
+    const std::string next = at[1];
+    return next.starts_with("-") || is_override(next) ? "" : next;
+}
+
+// What the parser found wrong, with the nearest option, or the key to set, where an option was not known.
+std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
     const CLI::App* where = &app;
     for (const CLI::App* command : app.get_subcommands()) where = command;
     const std::string help =
@@ -93,7 +103,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
         for (const CLI::Option* option : where->get_options())
             for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
         const std::string flag = word.substr(0, word.find('='));
-        return fmt::format("unknown option '{}'{}; see {}", flag.substr(0, 80), did_you_mean(flag, known), help);
+        std::string instead = did_you_mean(flag, known);
+        if (instead.empty() && takes_config(*where))
+            if (const std::string advice = advice_on_option(flag, value_of(word, argc, argv)); !advice.empty())
+                instead = "; " + advice;
+        return fmt::format("unknown option '{}'{}; see {}", flag.substr(0, 80), instead, help);
     }
     return fmt::format("{}; see {}", fault_of(*where, error), help);
 }
@@ -158,7 +172,7 @@ int run(int argc, char** argv) {
         help = true;
         print(text.str());
     } catch (const CLI::ParseError& error) {
-        return report(kTrouble, explain(app, error));
+        return report(kTrouble, explain(app, error, argc, argv));
     } catch (const UsageError& error) {
         return report(kTrouble, error.what());
     } catch (const std::bad_alloc&) {

@@ -61,8 +61,10 @@ std::string run_lines(Setup& setup, const Config& config) {
     if (!setup.ranks->alone())
         text += fmt::format(", shared by {} ranks ({}, {})", setup.ranks->size(), setup.ranks->name(),
                             name_of(setup.optimizer->store().sharding().strategy));
-    return text + fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
-                              setup.steps_per_epoch);
+    text += fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
+                        setup.steps_per_epoch);
+    const std::string average = announce_average(setup);
+    return average.empty() ? text : text + "\n" + average;
 }
 
 }  // namespace invar::cli

@@ -197,7 +197,9 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (config.trainer.max_steps > trainer.setup().total_steps)
             warn(fmt::format("note: trainer.max_epochs={} ends the run after {} steps, before trainer.max_steps={}",
                              config.trainer.max_epochs, trainer.setup().total_steps, config.trainer.max_steps));
-        if (ranks.leads()) say_remarks(trainer.setup().task->remarks_on_data());
+        std::vector<Remark> remarks;
+        if (ranks.leads()) remarks = trainer.setup().task->remarks_on_data(StopOnSignal::requested);
+        if (!StopOnSignal::requested()) say_remarks(remarks);
     }
     trainer.set_diagnosis(explain);
     TrainLine progress(quiet, exit_code);

@@ -8,6 +8,7 @@
 #include <ranges>
 #include <set>
 
+#include "invar/config/others_keys.h"
 #include "invar/config/tree.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
@@ -15,34 +16,6 @@
 
 namespace invar {
 namespace {
-
-// Keys of other tools that have no counterpart of the same kind: what to use instead.
-struct Foreign {
-    std::string_view key;  // with everything below it
-    std::string_view advice;
-};
-constexpr Foreign kForeign[] = {
-    {"logger.wandb", "use logger.wandb.enabled and logger.wandb.project"},
-    {"logger.mlflow", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
-    {"logger.csv", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
-    {"wandb", "use logger.wandb.enabled and logger.wandb.project"},
-    {"trainer.accelerator", "use trainer.device=cpu, cuda or auto"},
-    {"trainer.devices", "a run has one device; use trainer.device=cpu, cuda or cuda:N"},
-    {"trainer.num_nodes", "a run is one process; use trainer.device"},
-    {"trainer.strategy", "a run is one process; use trainer.device"},
-    {"trainer.enable_checkpointing", "use trainer.checkpoint_every_n_steps"},
-    {"trainer.check_val_every_n_epoch", "use trainer.val_check_interval; 1.0 is once an epoch"},
-    {"trainer.fast_dev_run", "use trainer.max_steps=1 trainer.limit_val_batches=1"},
-    {"trainer.overfit_batches", "use trainer.limit_train_batches and data.shuffle=false"},
-    {"trainer.default_root_dir", "use output_dir"},
-    {"loss.name", "the loss is the task's; use task.name=classification, or exponential_loss for the lesson"},
-    {"loss_scale", "use scaler.init_scale, with scaler.dynamic=false to keep it"},
-    {"hydra", "the run's folder is output_dir/exp_name"},
-};
-
-bool is_below(std::string_view key, std::string_view top) {
-    return key.starts_with(top) && (key.size() == top.size() || key[top.size()] == '.');
-}
 
 // By full key and by alias; nullptr when there is none. Several parts may have the key: one of them.
 const Field* lookup(const std::string& key) {
@@ -66,6 +39,9 @@ const Field* field_in(const Config& config, const Setting& setting) {
         parts.push_back(field.part);
     }
     if (setting.if_it_fits) return nullptr;
+    if (const std::string_view advice = advice_on(setting.key); !advice.empty())
+        fail<UsageError>("{}: the {} {} has no such key; {}", setting.str(), section, part_in(config, section)->name(),
+                         advice);
     fail<UsageError>("{}: belongs to {} {}, and the {} is {}; use {}.name={}, or leave it out", setting.str(),
                      fmt::join(parts, ", "), section, section, part_in(config, section)->name(), section,
                      parts.front());
@@ -111,8 +87,8 @@ bool may_be_meant(const Field& field, const ChosenParts& chosen) {
 
 [[noreturn]] void unknown_key(const std::string& written, const std::string& origin, const ChosenParts& chosen) {
     const std::string key = find_non_text(written) == std::string::npos ? written.substr(0, 120) : "?";
-    for (const Foreign& foreign : kForeign)
-        if (is_below(key, foreign.key)) fail<UsageError>("{}: unknown key '{}'; {}", origin, key, foreign.advice);
+    if (const std::string_view advice = advice_on(key); !advice.empty())
+        fail<UsageError>("{}: unknown key '{}'; {}", origin, key, advice);
     const std::vector<std::string>& sections = config_sections();
     if (std::find(sections.begin(), sections.end(), key) != sections.end())
         fail<UsageError>(
@@ -197,6 +173,15 @@ std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std
     std::vector<Setting> settings = flattener.take();
     for (Setting& setting : settings) setting.if_it_fits = is_older;
     return settings;
+}
+
+std::string key_meant_by(const std::string& written) {
+    try {
+        const Target target = find_key(written, "", "");
+        return target.field == nullptr ? "" : target.field->key;
+    } catch (const UsageError&) {  // it may mean several
+        return "";
+    }
 }
 
 void refuse_unknown(const std::vector<UnknownKey>& unknown, const std::vector<Setting>& settings) {

@@ -21,6 +21,9 @@ using Origins = std::map<std::string, std::string>;
 std::vector<Setting> flatten(YamlNode root, const std::string& prefix, const std::string& group,
                              const std::string& origin, std::vector<UnknownKey>& unknown);
 
+// The full key that one as written means, "trainer.max_epochs" for "epochs"; "" where it means none, or several.
+std::string key_meant_by(const std::string& written);
+
 // Throws a UsageError for the first of them, with the nearest key of what these settings choose.
 void refuse_unknown(const std::vector<UnknownKey>& unknown, const std::vector<Setting>& settings);
 

@@ -1,6 +1,7 @@
 // data=scene_text: rendered signs and walls with texts to find, made on the fly from the seed; needs no files but
 // fonts. What is validated on is set in fonts that are never trained on.
 #include <algorithm>
+#include <mutex>
 
 #include "invar/core/error.h"
 #include "invar/data/registry.h"
@@ -45,21 +46,34 @@ class SceneTexts final : public TextImages {
   public:
     SceneTexts(const SceneTextOptions& o, Split split, std::uint64_t seed)
         : TextImages("scene_text", o, split, seed, {std::max<std::int64_t>(128, 4 * o.max_words), 32}),
-          size_(split == Split::train ? o.scenes : o.val_scenes),
-          seed_(2 * seed + (split == Split::train ? 0 : 1)),
-          renderer_(renderer_of(o, split)) {}
+          scenes_(o),
+          split_(split),
+          seed_(2 * seed + (split == Split::train ? 0 : 1)) {
+        scene_options(o);  // what is wrong with them need not wait
+        if (split == Split::test) return;
+        renderer();
+        renderer_of(o, Split::test);  // a run should not begin where its validation would want fonts
+    }
 
-    std::int64_t size() const override { return size_; }
+    std::int64_t size() const override { return split_ == Split::train ? scenes_.scenes : scenes_.val_scenes; }
     TextImage load(std::int64_t index) const override {
-        scene::Scene made = renderer_->render(seed_, index);
+        scene::Scene made = renderer().render(seed_, index);
         return {std::move(made.image), std::move(made.texts)};
     }
     std::string sample_name(std::int64_t index) const override { return fmt::format("scene {}", index); }
 
   private:
-    std::int64_t size_;
+    // Of scenes to validate on made when the first is read: who only shows a model other images needs no fonts.
+    const scene::SceneRenderer& renderer() const {
+        std::call_once(once_, [this] { renderer_ = renderer_of(scenes_, split_); });
+        return *renderer_;
+    }
+
+    SceneTextOptions scenes_;
+    Split split_;
     std::uint64_t seed_;
-    std::unique_ptr<scene::SceneRenderer> renderer_;
+    mutable std::once_flag once_;
+    mutable std::unique_ptr<scene::SceneRenderer> renderer_;
 };
 
 std::vector<Key> keys() {

@@ -60,6 +60,12 @@ Polygon grown(const Candidate& candidate, const BoxOptions& options) {
     return std::move(pieces[0]);
 }
 
+// Growing rounds corners by many points, and the image's edge cuts some of them into one line.
+Polygon with_fewer_points(Polygon polygon, double tolerance) {
+    Polygon fewer = simplified(polygon, tolerance * perimeter(polygon));
+    return fewer.size() < 4 ? polygon : fewer;
+}
+
 }  // namespace
 
 // Grown by D, a rectangle's area is A + L D + 4 D^2 and its perimeter L + 8 D; D is such that it equals
@@ -107,6 +113,7 @@ std::vector<Detection> grow_candidates(const std::vector<Candidate>& candidates,
         for (Point& p : polygon)
             p = {std::clamp(p.x * width / double(map.width), 0.0, width),
                  std::clamp(p.y * height / double(map.height), 0.0, height)};
+        if (options.shape == BoxShape::polygon) polygon = with_fewer_points(std::move(polygon), options.tolerance);
         detections.push_back({std::move(polygon), candidate.score, candidate.region});
     }
     std::stable_sort(detections.begin(), detections.end(),

@@ -26,7 +26,7 @@ struct BoxOptions {
     double shrink_ratio = 0.4;  // of the labels; for Unclip::inverse
     double min_size = 3;        // in pixels of the map: a candidate's short side, before it is grown; then 2 more
     std::int64_t max_candidates = 1000;  // the largest regions
-    double tolerance = 0.002;            // of a polygon's perimeter, by which points may be left out of it
+    double tolerance = 0.002;            // of a polygon's perimeter, by which points are left out of it, grown or not
 };
 
 struct Detection {

@@ -58,12 +58,12 @@ Ceiling& Ceiling::operator+=(const Ceiling& other) {
 ImageCeiling image_ceiling(std::span<const TextRegion> texts, std::int64_t height, std::int64_t width,
                            const CeilingOptions& options, std::string name) {
     LabelMaps maps(height, width);
-    const std::vector<DrawnText> drawn = draw_labels(texts, maps.planes(), options.labels);
+    const std::vector<DrawnText> drawn = draw_labels(texts, maps.planes(), options.labels, options.stopped);
     const MapView map{maps.probability.data(), height, width};
     const MapRegions regions(map, float(options.boxes.bin_thresh));
     const std::vector<Detection> detections =
         grow_candidates(find_candidates(map, regions, options.boxes), map, height, width, options.boxes);
-    const MatchedImage matched = match_image(texts, detections, options.protocol);
+    const MatchedImage matched = match_image(texts, detections, options.protocol, options.stopped);
     const Cores cores(drawn, regions);
 
     ImageCeiling image{std::move(name), {matched.counts}, {}};

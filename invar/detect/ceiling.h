@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "invar/core/stopped.h"
 #include "invar/detect/boxes.h"
 #include "invar/detect/icdar.h"
 #include "invar/detect/label_maps.h"
@@ -49,6 +50,7 @@ struct CeilingOptions {
     LabelOptions labels;
     BoxOptions boxes;
     IcdarOptions protocol;
+    Stopped stopped = {};  // asked at each text; where it says so, an Error comes
 };
 
 // Polygons in pixels of the map, which has the size that the network will see.

@@ -124,11 +124,12 @@ std::vector<TextRegion> read_ground_truth(const std::filesystem::path& path, Tru
 }
 
 ImageOverlaps::ImageOverlaps(std::span<const TextRegion> truths, std::span<const Detection> detections,
-                             const IcdarOptions& options) {
+                             const IcdarOptions& options, const Stopped& stopped) {
     std::vector<Prepared> prepared;
     for (const Detection& detection : detections) prepared.emplace_back(detection.polygon);
     ignored_.assign(detections.size(), false);
     for (const TextRegion& truth : truths) {
+        leave_if(stopped);
         const Prepared here(truth.polygon);
         Truth& entry = truths_.emplace_back(Truth{truth.dont_care, {}});
         for (std::size_t i = 0; i < prepared.size(); ++i) {
@@ -162,8 +163,8 @@ MatchedImage ImageOverlaps::match(std::size_t detections) const {
 }
 
 MatchedImage match_image(std::span<const TextRegion> truths, std::span<const Detection> detections,
-                         const IcdarOptions& options) {
-    return ImageOverlaps(truths, detections, options).match();
+                         const IcdarOptions& options, const Stopped& stopped) {
+    return ImageOverlaps(truths, detections, options, stopped).match();
 }
 
 }  // namespace invar::detect

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "invar/core/stopped.h"
 #include "invar/detect/boxes.h"
 #include "invar/detect/text_region.h"
 
@@ -56,7 +57,7 @@ struct MatchedImage {
 class ImageOverlaps {
   public:
     ImageOverlaps(std::span<const TextRegion> truths, std::span<const Detection> detections,
-                  const IcdarOptions& options = {});
+                  const IcdarOptions& options = {}, const Stopped& stopped = {});
     // Only the first `detections` count; by default all do.
     MatchedImage match(std::size_t detections = std::size_t(-1)) const;
 
@@ -70,6 +71,6 @@ class ImageOverlaps {
 };
 
 MatchedImage match_image(std::span<const TextRegion> truths, std::span<const Detection> detections,
-                         const IcdarOptions& options = {});
+                         const IcdarOptions& options = {}, const Stopped& stopped = {});
 
 }  // namespace invar::detect

@@ -172,7 +172,7 @@ double shrink_distance(const Polygon& polygon, double shrink_ratio) {
 }
 
 std::vector<DrawnText> draw_labels(std::span<const TextRegion> texts, const LabelPlanes& planes,
-                                   const LabelOptions& options) {
+                                   const LabelOptions& options, const Stopped& stopped) {
     check<UsageError>(planes.height >= 0 && planes.width >= 0, "label maps of {} x {} pixels cannot be made",
                       planes.height, planes.width);
     check<UsageError>(options.shrink_ratio >= 0 && options.shrink_ratio < 1, "shrink_ratio is {}; it lies in [0, 1)",
@@ -182,7 +182,10 @@ std::vector<DrawnText> draw_labels(std::span<const TextRegion> texts, const Labe
     Drawing drawing(planes, options);
     std::vector<DrawnText> drawn;
     drawn.reserve(texts.size());
-    for (const TextRegion& text : texts) drawn.push_back(drawing.draw(text));
+    for (const TextRegion& text : texts) {
+        leave_if(stopped);
+        drawn.push_back(drawing.draw(text));
+    }
     return drawn;
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "invar/core/stopped.h"
 #include "invar/detect/text_region.h"
 
 namespace invar::detect {
@@ -57,9 +58,10 @@ struct DrawnText {
 double shrink_distance(const Polygon& polygon, double shrink_ratio);
 
 // Overwrites all four maps, and says for each text what became of it. Texts that stick out of the image count by their
-// part inside. A size that is negative, or options that make no sense, are a UsageError.
+// part inside. A size that is negative, or options that make no sense, are a UsageError. `stopped` is asked at each
+// text.
 std::vector<DrawnText> draw_labels(std::span<const TextRegion> texts, const LabelPlanes& planes,
-                                   const LabelOptions& options = {});
+                                   const LabelOptions& options = {}, const Stopped& stopped = {});
 LabelMaps make_label_maps(std::span<const TextRegion> texts, std::int64_t height, std::int64_t width,
                           const LabelOptions& options = {});
 

@@ -149,6 +149,14 @@ DataCheck check_data(const Task& task, Split split, std::int64_t most_samples, d
         texts.back() +=
             fmt::format("; {} values are NaN or infinite, the first in sample {}", t.not_finite, t.first_not_finite);
     }
+    if (split == Split::test) {  // what training would warn of before its first step
+        const TimeLimit for_remarks(seconds);
+        for (const Remark& remark : task.remarks_on_data([&] { return for_remarks.over(); })) {
+            if (!remark.warning) continue;
+            result.mark = std::max(result.mark, Mark::warn);
+            texts.push_back(remark.text);
+        }
+    }
     if (split == Split::train)
         for (const auto& [name, value] : data->description())
             texts.push_back(

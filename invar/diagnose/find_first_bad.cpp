@@ -2,6 +2,7 @@
 // replaying the step, rather than guessed.
 #include "invar/diagnose/find_first_bad.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -14,6 +15,8 @@ namespace invar {
 
 namespace {
 
+constexpr std::size_t kMostModules = 8;  // that are named one by one
+
 class Search {
   public:
     Search(Setup& setup, const StepStart& start, double scale, const LossFunction& loss)
@@ -25,7 +28,8 @@ class Search {
     bool finite_in(const Precision& precision, double scale, bool overrides = true, OpWatcher* watcher = nullptr) {
         return replay(*setup_.model, *setup_.optimizer, start_, {precision, scale, overrides, loss_, watcher}).finite;
     }
-    bool finite_with_module_in_fp32(const std::vector<std::string>& paths);
+    bool finite_with_modules_in_fp32(const std::vector<std::string>& paths, OpWatcher* watcher = nullptr);
+    bool finite_with_those_that_fail_in_fp32(const std::string& first);
     std::string bad_sample() const;
     std::string bad_weight() const;
     Tensor master_of(const Tensor& tensor) const;
@@ -33,6 +37,9 @@ class Search {
     void blame_scale();
     void blame_precision();
     void blame_model(const std::string& fp32_fails_at);
+    void set_in_fp32(const InFp32& alone) {
+        f_.op_tried = true, f_.op_finite = alone.finite, f_.op_largest = alone.largest;
+    }
     void set_remedy(Remedy remedy, bool verified) { f_.remedy = std::move(remedy), f_.verified = verified; }
     double lower_rate() const { return setup_.optimizer->groups()[0].lr / 10; }
 
@@ -109,10 +116,14 @@ Finding Search::run() {
             f_.inputs.push_back(range_of("incoming gradient", kept.incoming));
         // Not the same on a device that adds in another order each time: then there is nothing to compare.
         if (kept.again && kept.found && kept.op == first.op && kept.direction == first.direction) {
-            const InFp32 alone = run_in_fp32(kept, [this](const Tensor& t) { return master_of(t); });
-            f_.op_finite = alone.finite;
-            f_.op_largest = alone.largest;
+            set_in_fp32(run_in_fp32(kept, [this](const Tensor& t) { return master_of(t); }));
         }
+    } else if (first.summed) {
+        FirstBad kept(first.summed);
+        finite_in(setup_.precision, scale_, true, &kept);
+        for (std::size_t i = 0; i < kept.parts.size(); ++i)
+            f_.inputs.push_back(range_of(fmt::format("gradient {}", i), kept.parts[i]));
+        if (kept.found && kept.op == first.op && kept.parts.size() > 1) set_in_fp32(sum_in_fp32(kept.parts));
     }
     FirstBad in_fp32;
     f_.step_finite = finite_in(kFullPrecision, 1.0, false, &in_fp32);
@@ -155,7 +166,7 @@ void Search::blame_scale() {
     set_remedy(Remedy::of_init_scale(std::exp2(std::max(0, good - 1))), true);
 }
 
-bool Search::finite_with_module_in_fp32(const std::vector<std::string>& paths) {
+bool Search::finite_with_modules_in_fp32(const std::vector<std::string>& paths, OpWatcher* watcher) {
     std::vector<std::pair<Module*, std::optional<Precision>>> changed;
     for (const auto& [path, module] : setup_.model->modules())
         for (const std::string& wanted : paths)
@@ -163,13 +174,29 @@ bool Search::finite_with_module_in_fp32(const std::vector<std::string>& paths) {
                 changed.emplace_back(module, module->precision());
                 module->set_precision(kFullPrecision);
             }
-    const bool finite = changed.size() == paths.size() && finite_in(setup_.precision, scale_);
+    const bool finite = changed.size() == paths.size() && finite_in(setup_.precision, scale_, true, watcher);
     PrecisionOverrides overrides;
     for (const auto& [path, module] : setup_.model->modules())
         if (module->precision()) overrides.emplace_back(path, module->precision()->name());
     if (finite) set_remedy(Remedy::of_overrides(std::move(overrides)), true);
     for (const auto& [module, before] : changed) module->set_precision(before);
     return finite;
+}
+
+// Keeps this module in FP32, then the one that fails first all the same, and so on, as long as each is another one: two
+// heads that overflow are two modules, not all that lies between them and the model itself.
+bool Search::finite_with_those_that_fail_in_fp32(const std::string& first) {
+    std::vector<std::string> paths = {first};
+    while (paths.size() <= kMostModules) {
+        FirstBad next;
+        if (finite_with_modules_in_fp32(paths, &next)) return true;
+        const auto overlaps = [&](const std::string& path) {
+            return path == next.module || path.starts_with(next.module + ".") || next.module.starts_with(path + ".");
+        };
+        if (!next.found || next.module.empty() || std::ranges::any_of(paths, overlaps)) return false;
+        paths.push_back(next.module);
+    }
+    return false;
 }
 
 void Search::blame_precision() {
@@ -180,7 +207,9 @@ void Search::blame_precision() {
             fmt::format("in FP32 this operation gives at most {:.6g} on the same inputs, which {} cannot hold",
                         f_.op_largest, name_of(f_.dtype));
     } else {
-        f_.explanation = "FP32 fails on these inputs too, but computes better ones: the whole step is finite in it";
+        f_.explanation =
+            f_.op_tried ? "FP32 fails on these inputs too, but computes better ones: the whole step is finite in it"
+                        : "the whole step is finite in FP32";
         ZeroTrace low, full;
         finite_in(setup_.precision, scale_, true, &low);
         finite_in(kFullPrecision, 1.0, false, &full);
@@ -189,11 +218,12 @@ void Search::blame_precision() {
             modules = {{lost->module}, {f_.module}, {lost->module, f_.module}};
         }
     }
+    for (const std::vector<std::string>& paths : modules)
+        if (finite_with_modules_in_fp32(paths)) return;
+    if (finite_with_those_that_fail_in_fp32(f_.module)) return;
     // Where what a module gives is read by the one that holds it, that one is needed as well.
     for (std::size_t dot = f_.module.rfind('.'); dot != std::string::npos; dot = f_.module.rfind('.', dot - 1))
-        modules.push_back({f_.module.substr(0, dot)});
-    for (const std::vector<std::string>& paths : modules)
-        if (finite_with_module_in_fp32(paths)) return;
+        if (finite_with_modules_in_fp32({f_.module.substr(0, dot)})) return;
     for (const char* name : {"bf16-mixed", "32-true"}) {
         const Precision precision = Precision::parse(name);
         if (precision.name() == setup_.precision.name() || !finite_in(precision, 1.0)) continue;

@@ -47,6 +47,15 @@ std::string Finding::where() const {
     return fmt::format("{} in {}, {}", op, module.empty() ? "the model itself" : module, name_of(direction));
 }
 
+// The whole step is run in FP32 from its beginning and without a loss scale: it may be finite where the operation is
+// not.
+std::string Finding::in_fp32() const {
+    const std::string own = !op_tried   ? ""
+                            : op_finite ? "this operation is finite, "
+                                        : "this operation is not finite on the same inputs, ";
+    return fmt::format("in FP32: {}the whole step is {}", own, step_finite ? "finite" : "not finite");
+}
+
 JsonLine Finding::json() const {
     JsonLine line;
     line.add("found", found);

@@ -46,7 +46,8 @@ struct Finding {
     Range result;
 
     double scale = 1.0;        // of the loss in this step
-    bool op_finite = false;    // this op in FP32 on the same inputs
+    bool op_tried = false;     // whether this op was run again in FP32, on the same inputs
+    bool op_finite = false;    // what came of that
     double op_largest = 0.0;   // what it then gives at most
     bool step_finite = false;  // the whole step in FP32 from the same state
 
@@ -57,6 +58,8 @@ struct Finding {
 
     // "linear in fc1, forward"
     std::string where() const;
+    // "in FP32: this operation is finite, the whole step is finite"
+    std::string in_fp32() const;
     JsonLine json() const;
     // Some lines of text without colours.
     std::string text() const;

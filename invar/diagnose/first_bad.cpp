@@ -59,10 +59,17 @@ void FirstBad::backward(const BackwardRun& run) {
         wanted.clear();
         for (const auto& input : run.node.inputs()) wanted.push_back(input != nullptr);
     }
+    // Copied, since the next part may be added into the memory of the first.
+    for (std::size_t i = 0; keep_ && i < run.outgoing.size() && i < run.node.inputs().size(); ++i)
+        if (const auto reads = numbers_.find(run.node.inputs()[i].get());
+            run.outgoing[i] && reads != numbers_.end() && reads->second == *keep_)
+            parts.push_back(in_fp32(run.outgoing[i]));
     if (found) return;
     // What came in was made of finite parts: their sum is what overflowed.
-    if (!all_finite(run.incoming))
-        return note(Direction::backward, run.node.module(), "sum of gradients", run.incoming);
+    if (!all_finite(run.incoming)) {
+        summed = mine;
+        return note(Direction::backward, run.node.module(), kSumOfGradients, run.incoming);
+    }
     for (std::size_t i = 0; i < run.node.inputs().size(); ++i) {
         const bool handed_on = i < run.outgoing.size() && run.outgoing[i];
         const Tensor gradient = handed_on ? run.outgoing[i] : weight_gradient(run.node, i);
@@ -71,6 +78,15 @@ void FirstBad::backward(const BackwardRun& run) {
         number = mine;
         return;
     }
+}
+
+InFp32 sum_in_fp32(const Tensors& parts) {
+    InFp32 result{true, 0.0};
+    if (parts.empty()) return {};
+    const Tensor sum = in_fp32(parts.front());
+    for (std::size_t i = 1; i < parts.size(); ++i) kernels_for(sum.device()).add_into(parts[i].view(), sum.view());
+    include(result, sum);
+    return result;
 }
 
 InFp32 run_in_fp32(const FirstBad& kept, const std::function<Tensor(const Tensor&)>& masters) {

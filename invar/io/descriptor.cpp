@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/io/file.h"
 #include "invar/io/watch.h"
 
 namespace invar {
@@ -81,8 +82,8 @@ void IoWatch::tell(FileAct act, const std::filesystem::path& path) {
 }
 
 void fail_with_errno(std::string_view what, const std::filesystem::path& path, int error) {
-    fail<IoError>("cannot {} {}: {}; {}", what, path.string(), std::generic_category().message(error),
-                  advice_for(error));
+    fail<IoError>("cannot {} {}: {}; {}", what, without_temporary_name(path).string(),
+                  std::generic_category().message(error), advice_for(error));
 }
 
 NamedNow named_in(const Descriptor& folder, const std::filesystem::path& name, const Descriptor& file) {

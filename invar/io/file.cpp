@@ -127,6 +127,14 @@ bool is_temporary(const fs::path& path) {
     return name.starts_with('.') && name.ends_with(kTemporarySuffix);
 }
 
+// ".NAME.PROCESS-NUMBER.invar-tmp"
+fs::path without_temporary_name(const fs::path& path) {
+    if (!is_temporary(path)) return path;
+    const std::string name = path.filename().string();
+    const std::size_t dot = name.rfind('.', name.size() - kTemporarySuffix.size() - 1);
+    return dot == 0 || dot == name.npos ? path : path.parent_path() / name.substr(1, dot - 1);
+}
+
 void sweep_temporaries(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {

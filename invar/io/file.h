@@ -47,6 +47,8 @@ class AtomicFile {
 void sweep_temporaries(const std::filesystem::path& folder);
 
 bool is_temporary(const std::filesystem::path& path);
+// The file that it is to become, which is what people know; any other path as it is.
+std::filesystem::path without_temporary_name(const std::filesystem::path& path);
 
 // `path` with the suffix behind it, and a number behind that where such a file exists already.
 std::filesystem::path free_name(const std::filesystem::path& path, std::string_view suffix);

@@ -56,7 +56,7 @@ std::string limit_line(const Columns& columns, int exponent, int height, const c
 
 const std::string_view kHeatStyle = R"(
 pre { white-space: pre-wrap; }
-.heat { fill: var(--c2); } .heatmap text { font-size: 11px; } .heatmap svg { width: auto; max-width: none; }
+.heat { fill: var(--c2); } .heatmap text { font-size: 11px; } .heatmap svg { width: auto; max-width: max(100%, 720px); height: auto; }
 .heatmap { overflow-x: auto; margin-bottom: 18px; }
 )";
 

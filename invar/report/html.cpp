@@ -185,7 +185,7 @@ std::string monitoring_html(const Comparison& c, const Arm& arm, const ReportCon
     const std::vector<MonitorRow> rows = monitoring_rows(c, arm, context);
     if (rows.empty()) return "";
     std::string text = fmt::format(
-        "<h3>Monitoring</h3>\n<div class=\"wide\"><table>\n<thead><tr><th></th><th>{}</th><th>{}</th><th>wanted</th>"
+        "<h3>Monitoring</h3>\n<div class=\"wide\"><table class=\"wraps\">\n<thead><tr><th></th><th>{}</th><th>{}</th><th>wanted</th>"
         "<th>met</th></tr></thead>\n<tbody>\n",
         e(context.baseline), e(arm.name));
     for (const MonitorRow& row : rows)

@@ -36,6 +36,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { padding: 6px 10px; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }
 th:first-child { text-align: left; font-weight: 500; } thead th { color: var(--soft); font-weight: 600; }
 td.good { color: var(--pass); font-weight: 600; } td.poor { color: var(--fail); font-weight: 600; }
+.wraps th, .wraps td { white-space: normal; overflow-wrap: break-word; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 8px 36px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px; }
 figure { margin: 0; padding: 12px 14px 8px; background: var(--card); border: 1px solid var(--rule); border-radius: 8px; }

@@ -24,7 +24,7 @@ std::vector<Image> Task::pictures(Module&, const NextBatch&) const {
     return {};
 }
 
-std::vector<Remark> Task::remarks_on_data() const {
+std::vector<Remark> Task::remarks_on_data(const Stopped&) const {
     return {};
 }
 

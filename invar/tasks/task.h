@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "invar/core/stopped.h"
 #include "invar/data/dataset.h"
 #include "invar/nn/module.h"
 #include "invar/tasks/metric.h"
@@ -52,8 +53,9 @@ class Task {
     // What a model makes of samples, to look at: an image for each, labels drawn in, or none at all.
     virtual std::vector<Image> pictures(Module& model, const NextBatch& next) const;
 
-    // Before the first step: what data and settings allow. It looks at so few samples that nobody has to wait.
-    virtual std::vector<Remark> remarks_on_data() const;
+    // Before the first step: what data and settings allow. It looks at so few samples that nobody has to wait, and at
+    // no more when somebody asks it to stop.
+    virtual std::vector<Remark> remarks_on_data(const Stopped& stopped = {}) const;
     // Of a model: what its metrics do not tell, from as many batches of the validation data as it takes.
     virtual std::vector<Remark> remarks_on_model(Module& model, const NextBatch& next) const;
 

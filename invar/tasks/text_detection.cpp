@@ -120,9 +120,10 @@ std::vector<Image> TextDetection::pictures(Module& model, const NextBatch& next)
     return pictures;
 }
 
-std::vector<Remark> TextDetection::remarks_on_data() const {
+std::vector<Remark> TextDetection::remarks_on_data(const Stopped& stopped) const {
     const auto* const texts = dynamic_cast<const TextImages*>(data(Split::test).get());
-    return texts == nullptr ? std::vector<Remark>() : remarks_on_ceiling(*texts, options_.boxes, options_.protocol);
+    if (texts == nullptr) return {};
+    return remarks_on_ceiling(*texts, options_.boxes, options_.protocol, stopped);
 }
 
 std::vector<Remark> TextDetection::remarks_on_model(Module& model, const NextBatch& next) const {

@@ -39,7 +39,7 @@ class TextDetection : public Task {
     // What was found beside what there is.
     std::vector<Image> pictures(Module& model, const NextBatch& next) const override;
     // The ceiling of the data to validate on, where they are TextImages.
-    std::vector<Remark> remarks_on_data() const override;
+    std::vector<Remark> remarks_on_data(const Stopped& stopped = {}) const override;
     // Thresholds that suit the model better, and why its H-mean is 0 where it is (tasks/text_review.h).
     std::vector<Remark> remarks_on_model(Module& model, const NextBatch& next) const override;
 

@@ -56,9 +56,10 @@ detect::SweepGrid grid_with(const detect::BoxOptions& boxes) {
 }  // namespace
 
 std::vector<Remark> remarks_on_ceiling(const TextImages& data, const detect::BoxOptions& boxes,
-                                       const detect::IcdarOptions& protocol) {
+                                       const detect::IcdarOptions& protocol, const Stopped& stopped) {
     const int threads = int(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, 16));
-    const std::vector<ImageCeiling> images = ceilings_of(data, kCeilingImages, threads, boxes, protocol);
+    const std::vector<ImageCeiling> images = ceilings_of(data, kCeilingImages, threads, boxes, protocol, stopped);
+    if (images.empty() && stopped && stopped()) return {};
     Ceiling all;
     for (const ImageCeiling& image : images) all += image.ceiling;
     const std::int64_t looked = std::int64_t(images.size());

@@ -8,9 +8,9 @@
 
 namespace invar {
 
-// Of a part of the images.
+// Of a part of the images; of those that were looked at until `stopped` said so.
 std::vector<Remark> remarks_on_ceiling(const TextImages& data, const detect::BoxOptions& boxes,
-                                       const detect::IcdarOptions& protocol);
+                                       const detect::IcdarOptions& protocol, const Stopped& stopped = {});
 
 // Takes the probability maps of images one by one.
 class TextReview {

@@ -134,4 +134,12 @@ std::vector<std::string> announce_precision(const Setup& setup) {
     return lines;
 }
 
+std::string announce_average(const Setup& setup) {
+    if (!setup.average || setup.test_data->samples_per_epoch() == 0) return "";
+    const AverageSpec& spec = setup.average->spec();
+    return fmt::format(
+        "validations measure the averaged weights (trainer.ema_decay={:g}{}), not those that are trained", spec.decay,
+        spec.warmup ? ", trainer.ema_warmup=true" : "");
+}
+
 }  // namespace invar

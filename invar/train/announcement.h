@@ -13,4 +13,7 @@ namespace invar {
 // nothing to add to its title, unless single modules have precisions of their own.
 std::vector<std::string> announce_precision(const Setup& setup);
 
+// That validations measure averaged weights, where an average is kept and there is a validation; "" elsewhere.
+std::string announce_average(const Setup& setup);
+
 }  // namespace invar

@@ -27,6 +27,18 @@ TEST_F(BadInput, UnknownOptionNamesTheNearest) {
     refuses({"formats", "extra"}, 2, {"'extra' was not expected"});
 }
 
+TEST_F(BadInput, OptionsOfOtherToolsNameTheKeyToSet) {
+    const Words more[] = {{"--epochs", "3"}, {"--max-epochs=3"}, {"--max_epochs", "3"}, {"--num_train_epochs", "3"}};
+    for (const Words& words : more) refuses(small(words), 2, {"unknown option", "write trainer.max_epochs=3;"});
+    refuses(small({"--lr", "1e-3"}), 2, {"write optimizer.lr=1e-3;"});
+    refuses(small({"--lr", "--quiet"}), 2, {"write optimizer.lr=VALUE;"});
+    refuses(small({"--batch-size", "8"}, {"validate"}), 2, {"write data.batch_size=8;", "invar validate --help"});
+    refuses(small({"--gpus", "2"}), 2, {"use trainer.device=cpu, cuda or cuda:N"});
+    refuses(small({"--fp16"}), 2, {"use trainer.precision=16-mixed"});
+    refuses(small({"--optimizer", "adamw"}), 2, {"write optimizer=adamw;"});
+    refuses(small({"--no-such-thing", "1"}), 2, {"unknown option '--no-such-thing'; see invar train --help"});
+}
+
 TEST_F(BadInput, UnknownKeyNamesTheNearest) {
     refuses(small({"trainer.max_epoch=3"}), 2, {"trainer.max_epoch", "did you mean 'trainer.max_epochs'?"});
     refuses(small({"trainer=fp16_saef"}), 2, {"fp16_saef", "did you mean 'fp16_safe'?"});

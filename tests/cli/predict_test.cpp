@@ -1,5 +1,9 @@
 // `invar predict`, and what runs on texts say before and after, by the real program.
+#include <fmt/format.h>
+
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "invar/image/decode.h"
 #include "tests/cli/program.h"
@@ -17,6 +21,23 @@ class Predict : public CliTest {
         std::ofstream(folder_ / name, std::ios::binary)
             .write(reinterpret_cast<const char*>(bytes.data()), long(bytes.size()));
     }
+    static Words text_words() {
+        return {"train",
+                "task=text_detection",
+                "data=icdar2015",
+                "data.root=texts",
+                "data.size=64",
+                "data.batch_size=2",
+                "data.num_workers=0",
+                "model=dbnet",
+                "model.layers=18",
+                "model.width=4",
+                "model.inner=8",
+                "trainer.max_steps=2",
+                "trainer.threads=1",
+                "trainer.device=cpu",
+                "exp_name=texts"};
+    }
     // A run of a small DBNet in runs/texts, which has seen too little to find anything above the usual thresholds.
     Result train_texts(const Words& more = {}) const {
         for (int i = 0; i < 5; ++i) {
@@ -25,12 +46,7 @@ class Predict : public CliTest {
             write("texts/gt/gt_img_" + number + ".txt",
                   testing::as_bytes("10,10,110,10,110,40,10,40,LARGE\n10,60,16,60,16,63,10,63,tiny\n"));
         }
-        Words words = {"train"};
-        for (const char* word :
-             {"task=text_detection", "data=icdar2015", "data.root=texts", "data.size=64", "data.batch_size=2",
-              "data.num_workers=0", "model=dbnet", "model.layers=18", "model.width=4", "model.inner=8",
-              "trainer.max_steps=2", "trainer.threads=1", "trainer.device=cpu", "exp_name=texts"})
-            words.emplace_back(word);
+        Words words = text_words();
         words.insert(words.end(), more.begin(), more.end());
         return invar(words);
     }
@@ -155,6 +171,56 @@ TEST_F(Predict, RunsOnTextsTellTheirCeilingAndWhyTheyFindNothing) {
     const Result quiet = train_texts({"--quiet"});
     EXPECT_EQ(quiet.err, "");
     EXPECT_EQ(quiet.out, "runs/texts_2\n");
+}
+
+// Thousands of texts over each other: their ceiling takes minutes.
+TEST_F(Predict, ASignalEndsTheSearchForACeiling) {
+    std::string many;
+    for (int i = 0; i < 9000; ++i) {
+        const int x = 7 * i % 101, y = 11 * i % 103;
+        many += fmt::format("{},{},{},{},{},{},{},{},word\n", x, y, x + 900, y, x + 900, y + 900, x, y + 900);
+    }
+    for (const std::string number : {"0", "1", "2", "3"}) {
+        for (const std::string split : {"train", "val"}) {
+            write("crowd/" + split + "/images/img_" + number + ".jpg", testing::jpeg_of(testing::picture(100, 100, 1)));
+            write("crowd/" + split + "/gt/gt_img_" + number + ".txt",
+                  testing::as_bytes(split == "val" ? many : "10,10,90,10,90,40,10,40,LARGE\n"));
+        }
+    }
+    Words words = text_words();
+    for (const char* word : {"data.root=crowd", "data.size=1024", "exp_name=crowd"}) words.emplace_back(word);
+    const pid_t child = start(words);
+    for (int i = 0; i < 2000 && !has(slurp(folder_ / ".out"), "batches of"); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto begin = std::chrono::steady_clock::now();
+    ::kill(child, SIGTERM);
+    const Result result = finish(child);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_EQ(result.code, 143) << result.err;
+    EXPECT_TRUE(has(result.err, "interrupted by SIGTERM at step 0; go on with: invar train --resume runs/crowd"))
+        << result.err;
+    EXPECT_FALSE(has(result.out, "ceiling: ")) << result.out;
+}
+
+TEST_F(Predict, NeedsNoFontsForAModelOfRenderedScenes) {
+    const Result trained = invar({"train", "dbnet_small", "model.width=4", "model.inner=8", "data.size=64",
+                                  "data.scenes=4", "data.val_scenes=2", "data.batch_size=2", "data.num_workers=0",
+                                  "trainer.max_epochs=1", "trainer.threads=1", "exp_name=scenes"});
+    if (has(trained.err, "font")) GTEST_SKIP() << trained.err;
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    write("sign.jpg", testing::jpeg_of(testing::picture(60, 40, 2)));
+    const std::string hide =
+        "HOME=/nowhere unshare -rm sh -c 'for f in /usr/share/fonts /usr/local/share/fonts; do [ -d "
+        "$f ] && mount -t tmpfs none $f; done; ";
+    if (shell(hide + "true' && unshare -rm mount -t tmpfs none /usr/share/fonts").code != 0)
+        GTEST_SKIP() << "fonts cannot be hidden here";
+    const Result result = shell(hide + "invar predict runs/scenes sign.jpg'");
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(has(result.out, "sign.jpg")) << result.out;
+    const Result judged = shell(hide + "invar eval runs/scenes'");
+    EXPECT_EQ(judged.code, 2) << judged.err;
+    EXPECT_TRUE(has(judged.err, "font")) << "scenes are rendered there: " << judged.err;
 }
 
 }  // namespace

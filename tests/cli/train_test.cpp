@@ -54,6 +54,15 @@ TEST_F(Train, SaysWhichPrecisionAndWhy) {
     EXPECT_TRUE(has(fp32.out, "[AMP] Using FP32 (no mixed precision)")) << fp32.out;
 }
 
+TEST_F(Train, SaysThatValidationsMeasureAveragedWeights) {
+    const std::string averaged =
+        "\nvalidations measure the averaged weights (trainer.ema_decay=0.9), not those that are";
+    EXPECT_TRUE(has(invar(small({"trainer.ema_decay=0.9"})).out, averaged));
+    const Words none = {"trainer.ema_decay=0.9", "trainer.limit_val_batches=0"};
+    EXPECT_FALSE(has(invar(small(none)).out, "averaged weights"));
+    EXPECT_FALSE(has(invar(small()).out, "averaged weights"));
+}
+
 TEST_F(Train, PrintsPlainLinesThroughAPipe) {
     const Result result = invar(small({"--mixed_precision", "fp16"}));
     EXPECT_TRUE(std::none_of(result.out.begin(), result.out.end(), [](unsigned char c) {

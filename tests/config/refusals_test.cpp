@@ -53,6 +53,22 @@ TEST(Config, SaysWhatToUseInsteadOfOtherToolsKeys) {
     EXPECT_TRUE(says(refusal_of("logger.wandb.offline=true"), {"logger.wandb.enabled"}));
     EXPECT_TRUE(says(refusal_of("logger.mlflow.enabled=true"), {"logger.tensorboard=true"}));
     EXPECT_TRUE(says(refusal_of("trainer.accelerator=gpu"), {"trainer.device"}));
+    for (const char* word : {"data.mixup_alpha=0.2", "mixup_alpha=0.2", "trainer.mixup_alpha=0.2"})
+        EXPECT_TRUE(says(refusal_of(word), {"unknown key", "use data.mixup,"}));
+    for (const char* word : {"num_classes=10", "data.num_classes=10"})
+        EXPECT_TRUE(says(refusal_of(word), {"unknown key", "as many outputs as the data have classes; leave it out"}));
+    for (const char* word : {"model.pretrained=true", "pretrained=true"})
+        EXPECT_TRUE(says(refusal_of(word), {"unknown key", "use init_from=FILE"}));
+    EXPECT_TRUE(says(refusal_of("optimizer.norm_weight_decay=0"),
+                     {"unknown key", "use optimizer.decay_norms_and_biases=false"}));
+    EXPECT_TRUE(says(refusal_of("trainer.fp16=true"), {"use trainer.precision=16-mixed"}));
+}
+
+TEST(Config, SaysThatAModelWithoutAKeyForClassesTakesThemFromTheData) {
+    EXPECT_TRUE(says(refusal([] {
+                         load_config("", {"model.name=lenet", "model.num_classes=10"}, kShipped);
+                     }),
+                     {"model.classes = 10", "the model lenet has no such key", "leave it out"}));
 }
 
 TEST(Config, RefusesUnknownChoicesWithTheNearestAndTheList) {

@@ -180,6 +180,25 @@ TEST(Boxes, GrowByAreaTimesRatioOverPerimeter) {
     EXPECT_LT(furthest_corner(box(12, 12, 68, 38), boxes_in(map, {.unclip_ratio = 2}).at(0).polygon), 1e-6);
 }
 
+// 40 x 10 pixels grow by 400 * 1.5 / 100 = 6. The tolerance is 0.002 of a perimeter of 80 + 20 + 2 pi 6 = 138: 0.28
+// pixels, which chords of up to 35 degrees keep on a circle of radius 6: three or four of them to a corner, where
+// growing makes many.
+TEST(Boxes, AsPolygonsHaveNoMorePointsThanTheirToleranceAsks) {
+    Map map{40, 80};
+    map.fill(box(20, 15, 60, 25), 1.0f);
+    const BoxOptions options{.shape = BoxShape::polygon};
+    const Polygon found = boxes_in(map, options).at(0).polygon;
+    EXPECT_GE(found.size(), 12u);
+    EXPECT_LE(found.size(), 24u);
+    const Polygon round = offset(box(20, 15, 60, 25), 6).at(0);
+    EXPECT_GT(round.size(), 2 * found.size());
+    EXPECT_GT(iou(round, found), 0.96);
+    // Cut at the edges of the image, its corners are two points at most.
+    Map full{40, 80};
+    full.fill(box(0, 0, 80, 40), 1.0f);
+    EXPECT_EQ(boxes_in(full, options).at(0).polygon.size(), 4u);
+}
+
 TEST(Boxes, FollowACurveAsAPolygon) {
     Polygon arc;  // a band of 60 degrees
     for (int i = 0; i <= 12; ++i)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "invar/core/error.h"
 #include "shapes.h"
 
 namespace invar::detect {
@@ -48,6 +49,16 @@ TEST(Ceiling, TellsWhyTextsAreLost) {
     ASSERT_FALSE(merged.lost.empty());
     for (const LostText& lost : merged.lost) EXPECT_EQ(lost.loss, Loss::merged);
     EXPECT_LT(merged.ceiling.counts.hmean(), 1);
+}
+
+TEST(Ceiling, IsLeftBetweenTextsWhenAskedToStop) {
+    for (const int after : {0, 1, 3}) {
+        int asked = 0;
+        CeilingOptions options;
+        options.stopped = [&] { return asked++ >= after; };
+        EXPECT_THROW(ceiling_of({box(10, 10, 110, 50), box(130, 10, 230, 60)}, options), Error) << after;
+        EXPECT_EQ(asked, after + 1);
+    }
 }
 
 TEST(Ceiling, RisesWhereBoxesAreGrownByWhatTheyWereShrunk) {

@@ -173,6 +173,20 @@ TEST(CheckTask, DoesNotSplitBatchesOfALossThatSaysItIsNoMean) {
     EXPECT_TRUE(says(check.split, "not checked: it chooses among the whole batch")) << check.split.text;
 }
 
+TEST(CheckTask, WarnsOfDataThatTheTaskWarnsOf) {
+    struct Low : Clusters {
+        using Clusters::Clusters;
+        std::vector<Remark> remarks_on_data(const Stopped&) const override {
+            return {{"a ceiling of 50% is what the labels allow"}, {"most texts are too small", true}};
+        }
+    };
+    const TaskCheck found = check_task(std::make_shared<Low>(ClusterFaults{}), quiet_config());
+    EXPECT_EQ(found.find("test").mark, Mark::warn);
+    EXPECT_TRUE(says(found.find("test"), "; most texts are too small")) << found.find("test").text;
+    EXPECT_FALSE(says(found.find("test"), "ceiling"));
+    EXPECT_EQ(found.find("train").mark, Mark::pass);
+}
+
 TEST(CheckTask, SeesAModelThatCannotLearn) {
     const TaskCheck check = checked({.frozen = true});
     EXPECT_EQ(check.learning.mark, Mark::fail) << check.learning.text;

@@ -218,6 +218,46 @@ TEST(FindFirstBad, TellsAWeightThatOnlyItsCopyCannotHold) {
     EXPECT_NE(f.text().find("layer2.linear.weight (16-bit copy)"), std::string::npos) << f.text();
 }
 
+// One module in FP32 does not serve: then those that fail by themselves, not whatever holds them all.
+TEST(FindFirstBad, NamesEachModuleThatFailsWhereOneIsNotEnough) {
+    FaultyRun run("16-mixed", Fault::none, 0);
+    run.net->layer(1).linear.bias->value.data<float>()[0] = 1e6f;
+    const Tensor second = run.net->layer(2).linear.weight.value;
+    kernels_for({}).unary(UnaryOp::Affine, second.view(), second.view(), {1e-6, 0});
+    run.setup.optimizer->store().refresh_shadow();
+    const Finding f = find(run);
+    ASSERT_TRUE(f);
+    EXPECT_EQ(f.module, "layer1.linear");
+    EXPECT_EQ(f.blame, Blame::precision) << f.text();
+    EXPECT_EQ(f.remedy.str(), "trainer.precision_overrides={layer1.linear: 32-true, layer2.linear: 32-true}");
+    EXPECT_TRUE(f.verified);
+}
+
+TEST(FindFirstBad, AddsUpASumOfGradientsInFp32) {
+    FaultyRun run("16-mixed", Fault::none, 0);
+    const LossFunction branches = [](Module& model, const Batch& batch) {
+        const Tensor shared = model(batch["x"]) * 1e-3;
+        return ops::sum(ops::cast(shared * 4e4, Dtype::f32)) + ops::sum(ops::cast(shared * 4e4, Dtype::f32));
+    };
+    const Finding f = find(run, 1.0, branches);
+    ASSERT_TRUE(f);
+    EXPECT_EQ(f.op, "sum of gradients");
+    EXPECT_EQ(f.dtype, Dtype::f16);
+    EXPECT_TRUE(f.op_finite && f.step_finite) << f.in_fp32();
+    EXPECT_EQ(f.in_fp32(), "in FP32: this operation is finite, the whole step is finite");
+    EXPECT_EQ(f.op_largest, 80000);
+    ASSERT_EQ(f.inputs.size(), 2u);
+    for (const Range& part : f.inputs) EXPECT_EQ(part.largest, 40000);
+    EXPECT_EQ(f.blame, Blame::precision) << f.text();
+    EXPECT_NE(f.explanation.find("gives at most 80000 "), std::string::npos) << f.explanation;
+}
+
+TEST(FindFirstBad, SaysOnWhichInputsFp32FailsWhereTheWholeStepIsFinite) {
+    FaultyRun run("16-mixed", Fault::vanished_divisor, 2);
+    EXPECT_EQ(find(run).in_fp32(),
+              "in FP32: this operation is not finite on the same inputs, the whole step is finite");
+}
+
 TEST(FindFirstBad, TellsWeightsThatWereSpoiltBefore) {
     for (int at = 1; at <= kLayers; ++at) {
         FaultyRun run("32-true", Fault::none, 0);

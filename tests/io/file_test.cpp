@@ -97,6 +97,16 @@ TEST(WriteFileAtomically, RefusesToReplaceWhatIsNoOrdinaryFile) {
     EXPECT_TRUE(scratch.names().empty());
 }
 
+// Whoever reads it knows the file by the name that it is to have.
+TEST(WriteFileAtomically, TellsNoTemporaryNames) {
+    const Scratch scratch;
+    EXPECT_EQ(without_temporary_name("runs/x/.1.jpg.25268-4.invar-tmp"), "runs/x/1.jpg");
+    EXPECT_EQ(without_temporary_name("runs/x/.1.jpg"), "runs/x/.1.jpg");
+    const std::string message = message_of<IoError>([&] { write_file_atomically(scratch / "none/a.txt", "x"); });
+    EXPECT_TRUE(has(message, "none/a.txt: ")) << message;
+    EXPECT_FALSE(has(message, "tmp:")) << message;
+}
+
 TEST(SweepTemporaries, RemovesWhatTheDeadLeftAndNothingElse) {
     const Scratch scratch;
     put(scratch / ".a.1-0.invar-tmp", "abandoned");

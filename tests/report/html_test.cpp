@@ -9,6 +9,7 @@
 
 #include "invar/core/error.h"
 #include "invar/io/file.h"
+#include "invar/report/diagnosis.h"
 #include "invar/report/json.h"
 #include "invar/report/pictures.h"
 #include "invar/report/plot.h"
@@ -195,6 +196,50 @@ TEST(HtmlReport, ShowsItsPlotsInABrowserLightAndDark) {
         EXPECT_GT(picture.count(dark ? 0x4ac26b : 0x1a7f37), 100) << "ticked boxes";
         EXPECT_FALSE(has(read_file(scratch / "log"), "CONSOLE")) << read_file(scratch / "log");
     }
+}
+
+// By how many pixels what stands in the widest of these boxes is wider than it, on a page of 1200 pixels.
+int hidden_width(const std::string& html, const std::string& boxes, const Scratch& scratch) {
+    const std::string script = fmt::format(
+        "<script>document.title = 'hidden ' + Math.max(...[...document.querySelectorAll('{}')].map(box => "
+        "box.scrollWidth - box.clientWidth))</script></body>",
+        boxes);
+    std::string page = html;
+    page.replace(page.find("</body>"), 7, script);
+    put(scratch / "page.html", page);
+    const std::string command = fmt::format(
+        "timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+        "--user-data-dir={0}/profile "
+        "--window-size=1200,2000 --dump-dom file://{0}/page.html >{0}/dom 2>{0}/log",
+        scratch.path().string());
+    EXPECT_EQ(std::system(command.c_str()), 0) << read_file(scratch / "log");
+    const std::string dom = read_file(scratch / "dom");
+    const std::size_t at = dom.find("hidden ");
+    EXPECT_NE(at, dom.npos) << dom.substr(0, 400);
+    return at == dom.npos ? -1 : std::atoi(dom.c_str() + at + 7);
+}
+
+TEST(HtmlReport, HidesNothingAtItsRightInABrowser) {
+    if (std::system("command -v chromium >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no chromium here";
+    const Scratch scratch;
+    Validation v = made_up();
+    std::vector<std::string> small;
+    for (int i = 0; i < 12; ++i) small.push_back(fmt::format("backbone.layer{}.0.downsample.1.weight", i));
+    for (Arm* arm : {&v.baseline, &v.candidates[0]})
+        for (RunRecord& run : arm->runs) {
+            run.gradients_watched = true;
+            for (const std::string& name : small) run.small_gradients.emplace_back(name, 1e-9);
+        }
+    decide(v);
+    EXPECT_EQ(hidden_width(page_of(v), ".wide", scratch), 0);
+    // A heat map with as many powers of two as it ever shows.
+    Diagnosis diagnosis;
+    diagnosis.steps = 1;
+    LayerPassages& layer = diagnosis.layers.emplace_back();
+    layer.module = "backbone.layer4.0.downsample.0";
+    for (int e = -60; e < 20; ++e) layer.forward.all.exponents[std::size_t(e + 127)] = 1;
+    layer.forward.all.values = 80;
+    EXPECT_EQ(hidden_width(html_diagnosis(diagnosis, "wide"), ".heatmap", scratch), 0);
 }
 
 TEST(HtmlReport, ShowsThePicturesThatRunsLeftSideBySide) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "invar/tasks/text_pictures.h"
 
 namespace invar {
@@ -106,6 +108,13 @@ TEST(TextReview, TellsTheCeilingAndWarnsWhereItIsLow) {
         << low[0].text;
     EXPECT_TRUE(low[1].warning && says(low, 1, "too small to be labelled")) << low[1].text;
     EXPECT_TRUE(says(remarks_on_ceiling(SmallTexts(2), {.bin_thresh = 0.3, .box_thresh = 1.1}, {}), 0, "H-mean 0.0%"));
+}
+
+TEST(TextReview, LeavesTheCeilingWhenAskedToStop) {
+    std::atomic<int> asked = 0;
+    EXPECT_TRUE(remarks_on_ceiling(SmallTexts(5), {}, {}, [&] { return ++asked > 0; }).empty());
+    EXPECT_GT(asked, 0);
+    EXPECT_EQ(remarks_on_ceiling(SmallTexts(1), {}, {}, [] { return false; }).size(), 1u);
 }
 
 // 200 x 100 pixels as a square of 64 sees them: each pixel of the square is 3.125 of the image, the lower half black.
