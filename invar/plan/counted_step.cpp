@@ -11,6 +11,8 @@ namespace invar {
 
 namespace {
 
+constexpr std::int64_t kRead = 3;  // samples that are read to see what a batch looks like
+
 // The same tensors for another number of samples; nobody looks at what is in them.
 Batch resized(const Batch& batch, std::int64_t samples, Device device) {
     const PurposeScope purpose(Purpose::data);
@@ -23,10 +25,9 @@ Batch resized(const Batch& batch, std::int64_t samples, Device device) {
     return result;
 }
 
-Batch first_batch(Loader& data, std::int64_t samples, Device device) {
+Batch made_of_few(Loader& data, std::int64_t samples, Device device) {
     data.start_epoch(0);
-    Batch batch = *data.next();
-    return batch.size == samples ? batch : resized(batch, samples, device);
+    return resized(*data.next(), samples, device);
 }
 
 // Marks in which part of the step kernels run: the loss is forward, what follows it backward.
@@ -48,7 +49,7 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     setup.model->train();
     std::vector<Batch> group;
     while (std::int64_t(group.size()) < setup.accumulate)
-        group.push_back(first_batch(*setup.train_data, batch, device));
+        group.push_back(made_of_few(*setup.train_data, batch, device));
     counted.samples = samples_of(group);
     counted.batches = setup.accumulate;
     const ParameterStore& store = setup.optimizer->store();
@@ -77,7 +78,7 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     reset_peak_memory(device);
     {
         const EvaluationScope scope(*setup.model, setup.precision);
-        (void)task->measure(*setup.model, first_batch(*setup.test_data, batch, device));
+        (void)task->measure(*setup.model, made_of_few(*setup.test_data, batch, device));
     }
     counted.evaluation = memory_stats(device);
     counted.held = run.held().most;
@@ -93,7 +94,7 @@ std::optional<CountedStep> count_step(const std::shared_ptr<const Task>& task, c
     counted.trainer.device = on.device.is_cpu() ? "cpu" : "cuda";
     counted.data.num_workers = 0;
     counted.data.drop_last = false;
-    counted.data.batch_size = std::min<std::int64_t>(batch, config.data.batch_size);
+    counted.data.batch_size = kRead;
     counted.init_from.clear();
     counted.trainer.limit_train_batches = counted.trainer.limit_val_batches = BatchCount::all();
     dry::DryRun run(on.device, on.capacity);

@@ -61,15 +61,26 @@ double weight_parts(const ConvSpec& s) {
     return 4 * std::max(weights, std::min(weights * kSlots / tiles, kSlots * kTile * double(s.k_h * s.k_w)));
 }
 
+// cuDNN's engines for FP32 were seen to take copies of images and results in another layout: from the one workspace for
+// all where they fit, and none beyond what conv.cpp allows.
+double other_layout(const ConvSpec& s, Dtype dtype) {
+    constexpr double kShared = double(64 << 20), kMost = double(1 << 30);
+    const double bytes = double(s.batch) * numbers_of_images(s) * double(size_of(dtype));
+    return bytes > kShared && bytes <= kMost ? bytes : 0;
+}
+
 }  // namespace
 
 void DryKernels::convolve(std::string_view kernel, WorkKind kind, const ConvSpec& s, Dtype dtype, double bytes) {
     take_workspace();
+    if (on_gpu() && !is_sixteen_bit(dtype)) scratch(other_layout(s, dtype));
     Work& work = note(kernel, bytes);
     work.kind = kind;
     work.dtype = dtype;
     work.tf32 = dtype == Dtype::f32 && Tf32Scope::on();
     work.batch = 1, work.rows = results_of(s), work.columns = s.out_c, work.inner = values_of(s) / s.groups;
+    work.launches = on_gpu() && kind == WorkKind::weight_gradient ? 2 : 1;
+    work.channels = std::min(s.in_c, s.out_c);
     work.flops = 2.0 * double(work.rows) * double(work.columns) * double(work.inner);
 }
 
@@ -125,7 +136,7 @@ void DryKernels::conv_backward(const ConvSpec& s, const View& x, const View& w, 
         return conv_backward(without_activation(s), x, w, gy, gx, gw, gb, accumulate, {}, pending);
     }
     if (gx && !(on_gpu() && multiply_data_gradient(s, gy, w, gx, pending))) {
-        convolve("conv_backward", WorkKind::convolution, s, gy.dtype, bytes_of(gy) + bytes_of(w) + bytes_of(gx));
+        convolve("conv_backward", WorkKind::data_gradient, s, gy.dtype, bytes_of(gy) + bytes_of(w) + bytes_of(gx));
         if (pending) add_into(pending, gx);
     }
     if (!gw) return;

@@ -129,7 +129,7 @@ void DryKernels::activation_backward(Activation activation, const View& gy, cons
                                      const View& gb, bool accumulate, const View& again) {
     if (!gb || !on_gpu()) return Kernels::activation_backward(activation, gy, saved, gx, gb, accumulate, again);
     scratch(column_scratch(double(gy.numel()) / double(gb.numel()), double(gb.numel()), 1));
-    note("activation_backward", {&gy, &saved, &gx, &again});
+    note("activation_backward", {&gy, &saved, &gx, &again}).launches = 2;
 }
 
 // --- windows ---
@@ -157,7 +157,7 @@ void DryKernels::resample_backward(const ResampleSpec&, const View& gy, const Vi
 
 void DryKernels::sum(const Span3& span, const View& x, const View& y, double, bool) {
     if (on_gpu() && span.inner > 1) scratch(column_scratch(double(span.n), double(span.inner), 1));
-    note("sum", {&x, &y});
+    note("sum", {&x, &y}).launches = on_gpu() ? 2 : 1;
 }
 void DryKernels::prod(const Span3&, const View& x, const View& product, const View& zeros) {
     note("prod", {&x, &product, &zeros});
@@ -207,19 +207,19 @@ void DryKernels::norm(const NormForward& n) {
 void DryKernels::norm_backward(const NormBackward& n) {
     constexpr double kBlocks = 264;
     if (on_gpu() && (n.ggamma || n.gbeta)) scratch(std::min(rows_of(n.x), kBlocks) * 2 * columns_of(n.x) * 8);
-    note("norm_backward", {&n.gy, &n.x, &n.gx, &n.pending, &n.gbranch, &n.again});
+    note("norm_backward", {&n.gy, &n.x, &n.gx, &n.pending, &n.gbranch, &n.again}).launches = on_gpu() ? 2 : 1;
 }
 void DryKernels::batch_norm_stats(const BatchNormStats& n) {
     if (on_gpu()) scratch(columns_of(n.x) * 8 + column_scratch(rows_of(n.x), columns_of(n.x), 2));
-    note("batch_norm_stats", {&n.x});
+    note("batch_norm_stats", {&n.x}).launches = on_gpu() ? 2 : 1;
 }
 void DryKernels::batch_norm(const BatchNormForward& n) {
     note("batch_norm", {&n.x, &n.residual, &n.y});
 }
 void DryKernels::batch_norm_backward(const BatchNormBackward& n) {
     if (on_gpu()) scratch(columns_of(n.x) * 16 + column_scratch(rows_of(n.x), columns_of(n.x), 2));
-    note("batch_norm_backward", {&n.gy, &n.x, &n.y, &n.gresidual});                       // the sums
-    if (n.gx) note("batch_norm_backward", {n.y ? &n.gresidual : &n.gy, &n.x, &n.gx});  // then each element
+    note("batch_norm_backward", {&n.gy, &n.x, &n.y, &n.gresidual}).launches = on_gpu() ? 2 : 1;  // the sums
+    if (n.gx) note("batch_norm_backward", {n.y ? &n.gresidual : &n.gy, &n.x, &n.gx});            // then each element
 }
 
 // --- positions and indexing ---

@@ -78,6 +78,11 @@ double pairs_of(const AttentionSpec& s) {
     return seen * double(s.batch * s.heads);
 }
 
+// Whether cuDNN's fused kernels serve; for heads in groups, or wide ones, only where sums may come in any order.
+bool is_cudnns(const AttentionSpec& s, bool deterministic) {
+    return s.plain() && s.scale > 0 && !(deterministic && (s.group() > 1 || s.width > 64));
+}
+
 void describe(Work& work, const AttentionSpec& s, const View& q, WorkKind kind, int products) {
     work.kind = kind;
     work.dtype = q.dtype;
@@ -102,6 +107,7 @@ void DryKernels::attention(const AttentionSpec& s, const View& q, const View& k,
     if (!on_gpu()) scratch(widened(q) + widened(k) + widened(v) + widened(y));
     Work& work = note("attention", dense_bytes(q) + dense_bytes(k) + dense_bytes(v) + dense_bytes(y) + dense_bytes(kept));
     describe(work, s, q, WorkKind::attention, 2);
+    work.own = !is_cudnns(s, options_.deterministic);
 }
 
 void DryKernels::attention_backward(const AttentionSpec& s, const View& q, const View& k, const View& v, const View& y,
@@ -115,7 +121,9 @@ void DryKernels::attention_backward(const AttentionSpec& s, const View& q, const
         scratch(widened(q) + widened(k) + widened(v) + widened(gy) + widened(gq) + widened(gk) + widened(gv));
     double bytes = 0;
     for (const View* view : {&q, &k, &v, &y, &kept, &gy, &gq, &gk, &gv}) bytes += dense_bytes(*view);
-    describe(note("attention_backward", bytes), s, q, WorkKind::attention_backward, 5);
+    Work& work = note("attention_backward", bytes);
+    describe(work, s, q, WorkKind::attention_backward, 5);
+    work.own = !is_cudnns(s, options_.deterministic);
 }
 
 }  // namespace invar::dry
