@@ -49,6 +49,10 @@ std::string milliseconds(double seconds) {
     return fmt::format("{:.{}f}", 1e3 * seconds, seconds < 1e-2 ? 3 : 1);
 }
 
+std::string batch_text(std::int64_t largest) {
+    return largest >= kMostBatch ? fmt::format("{}+", kMostBatch) : largest > 0 ? std::to_string(largest) : "-";
+}
+
 // At the number of ranks that was asked for.
 std::string table_of(const Plan& plan) {
     std::vector<std::string> header = {"precision", "strategy", "fits", "batch"};
@@ -58,7 +62,7 @@ std::string table_of(const Plan& plan) {
     Table table(header);
     for (const PlanRow& r : plan.rows) {
         std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)), r.fits ? "yes" : "no",
-                                          r.largest_batch > 0 ? std::to_string(r.largest_batch) : "-"};
+                                          batch_text(r.largest_batch)};
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
             cells.push_back(human_bytes(double(bytes)));
@@ -164,16 +168,17 @@ void add_plan(CLI::App& app, int& exit_code) {
     PlanArguments& a = *arguments;
     a.add_to(*command);
     std::string names;
-    for (const Card& card : cards()) names += (names.empty() ? "" : ", ") + card.name;
-    command->add_option("--ranks", a.ranks, "Ranks, one a card; the table of speeds goes from 1 to 1024 all the same")
+    for (const Card& card : cards())
+        names += (names.empty() ? "" : &card == &cards().back() ? " or " : ", ") + card.name;
+    command->add_option("--ranks", a.ranks, "Ranks, one on each card; the second table goes from 1 to 1024 all the same")
         ->option_text("N");
     command->add_option("--card", a.card, fmt::format("Plan for this card: {}; without it for this machine's", names))
         ->option_text("NAME");
     const auto list = [&](const char* flag, std::vector<std::string>& to, const char* help, const char* text) {
         command->add_option(flag, to, help)->option_text(text)->delimiter(',')->allow_extra_args(false);
     };
-    list("--precisions", a.precisions, "What to plan for; that of the configuration", "PRECISION,...");
-    list("--strategies", a.strategies, "ddp, zero1, zero2; all of them", "STRATEGY,...");
+    list("--precisions", a.precisions, "What to plan for; the configuration's own", "PRECISION,...");
+    list("--strategies", a.strategies, "Ways to share the work: ddp, zero1 or zero2; all of them", "STRATEGY,...");
     command->add_option("--wire", a.wire, "How gradients travel: fp32 or bf16")->option_text("FORMAT");
     command->add_option("--node", a.node, "Cards in a node; the card's own")->option_text("N");
     command->add_option("--link", a.link, "GB/s from a card to the others of its node")->option_text("GB/S");

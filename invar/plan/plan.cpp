@@ -18,26 +18,25 @@ Device device_of(const Card& card) {
 // The largest batch that fits while one more does not, by doubling and halving. Now and then a batch does not fit where a
 // somewhat larger one does, since other blocks of memory can be used again: so it looks a little further.
 std::int64_t largest_that(const std::function<bool(std::int64_t)>& fits, std::int64_t start) {
-    constexpr std::int64_t kMost = std::int64_t(1) << 24;
-    std::int64_t good = 0, bad = 0, next = start;
+    std::int64_t good = 0, bad = 0, next = std::min(start, kMostBatch);
     const auto close_in = [&] {
         while (good == 0 || bad == 0 || bad - good > 1) {
             if (fits(next)) {
                 good = next;
-                if (good >= kMost) return;
+                if (good >= kMostBatch) return;
             } else {
                 bad = next;
                 if (bad == 1) return;
             }
-            next = bad == 0 ? good * 2 : good == 0 ? std::max<std::int64_t>(1, bad / 2) : good + (bad - good) / 2;
+            next = bad == 0 ? std::min(good * 2, kMostBatch) : good == 0 ? std::max<std::int64_t>(1, bad / 2) : good + (bad - good) / 2;
         }
     };
     close_in();
     constexpr std::int64_t kSteps = 16, kLooks = 6;  // sixteenths of what was found
-    for (std::int64_t look = 1; good > 0 && good < kMost && look <= kLooks; ++look) {
+    for (std::int64_t look = 1; good > 0 && good < kMostBatch && look <= kLooks; ++look) {
         const std::int64_t further = good + look * std::max<std::int64_t>(1, good / kSteps);
         if (further <= bad || !fits(further)) continue;
-        good = further, bad = 0, next = good * 2, look = 0;
+        good = further, bad = 0, next = std::min(good * 2, kMostBatch), look = 0;
         close_in();
     }
     return good;

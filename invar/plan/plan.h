@@ -27,7 +27,8 @@ struct PlanRow {
     Ranks ranks;
     RankMemory memory;
     bool fits = false;
-    std::int64_t largest_batch = 0;  // samples of a batch that fits while one more does not; 0: none does, or not asked
+    std::int64_t largest_batch = 0;  // samples of a batch that fits while one more does not, kMostBatch where that fits
+                                     // too; 0: none does, or nobody asked
     Wire wire;
     RankTime time;
     double per_second = 0;  // of all ranks, in the task's unit
@@ -45,6 +46,7 @@ struct Plan {
 };
 
 inline constexpr int kMostRanks = 1024;
+inline constexpr std::int64_t kMostBatch = std::int64_t(1) << 20;  // nothing larger is looked for
 
 // `progress` is told the share that is done, now and then.
 Plan make_plan(const PlanOptions& options, const std::function<void(double)>& progress = {});
