@@ -115,18 +115,21 @@ void show(const Plan& plan, const Config& config) {
                     human_count(plan.parameters), count_of(plan.samples_per_step, "sample"),
                     count_of(plan.ranks, "rank"), card.is_cpu() ? "this CPU" : card.title,
                     card.measured ? ", timed now" : ""));
-    say(fmt::format("memory of a rank by purpose, of {} (of these {} for driver and libraries); batch: the largest that "
-                    "fits",
-                    human_bytes(double(card.memory)), human_bytes(double(card.reserved))));
+    say(fmt::format(
+        "memory of a rank by purpose, of {} (of these {} for driver and libraries); batch: the largest that "
+        "fits",
+        human_bytes(double(card.memory)), human_bytes(double(card.reserved))));
     print(table_of(plan));
     say("");
-    say(fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.0f} GB/s, {:.0f} GB/s a card "
+    say(
+        fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.0f} GB/s, {:.0f} GB/s a card "
                     "between nodes",
                     plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
     print(scaling_table(plan));
     if (!plan.any_fits())
-        say(paint(Colour::red, "nothing fits; use a smaller batch, trainer.recompute=block, more ranks with zero2, or a "
-                               "larger card"));
+        say(paint(Colour::red,
+                  "nothing fits; use a smaller batch, trainer.recompute=block, more ranks with zero2, or a "
+                  "larger card"));
 }
 
 int plan_command(const PlanArguments& a) {
@@ -162,15 +165,15 @@ int plan_command(const PlanArguments& a) {
 }  // namespace
 
 void add_plan(CLI::App& app, int& exit_code) {
-    CLI::App* command =
-        app.add_subcommand("plan", "Tell memory, traffic and time on many ranks before anything runs");
+    CLI::App* command = app.add_subcommand("plan", "Tell memory, traffic and time on many ranks before anything runs");
     auto arguments = std::make_shared<PlanArguments>();
     PlanArguments& a = *arguments;
     a.add_to(*command);
     std::string names;
     for (const Card& card : cards())
         names += (names.empty() ? "" : &card == &cards().back() ? " or " : ", ") + card.name;
-    command->add_option("--ranks", a.ranks, "Ranks, one on each card; the second table goes from 1 to 1024 all the same")
+    command
+        ->add_option("--ranks", a.ranks, "Ranks, one on each card; the second table goes from 1 to 1024 all the same")
         ->option_text("N");
     command->add_option("--card", a.card, fmt::format("Plan for this card: {}; without it for this machine's", names))
         ->option_text("NAME");

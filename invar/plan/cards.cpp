@@ -27,20 +27,21 @@ constexpr double kCopy = 4.23e12;
 // NVIDIA's figures for the same card (H200 data sheet: dense products, HBM3e), and the shares of them that we reach.
 constexpr double kFp32Share = kFp32 / (67 * kTera), kTf32Share = kTf32 / (494.5 * kTera);
 constexpr double kFp16Share = kFp16 / (989 * kTera), kBf16Share = kBf16 / (989 * kTera), kCopyShare = kCopy / 4.8e12;
-// Of a link's published speed, what collective operations reach. An assumption: NCCL's own tests are usually reported at
-// 75 to 90% of it.
+// Of a link's published speed, what collective operations reach. An assumption: NCCL's own tests are usually reported
+// at 75 to 90% of it.
 constexpr double kLinkShare = 0.8;
 // Driver and libraries before anything is trained: an assumption.
 constexpr std::int64_t kReserved = 768 * kMiB;
 
 struct Published {
     const char *name, *title;
-    std::int64_t mebibytes;  // as nvidia-smi counts them
+    std::int64_t mebibytes;      // as nvidia-smi counts them
     double fp32, tf32, sixteen;  // TFLOP/s, dense, products of 16 bits summed in FP32
     double memory;               // bytes a second
     int node;
-    double link, network;  // bytes a second in one direction; a network of so many Gb/s a card, as makers' nodes have it
-    double reached = 0;    // of the products' speed; 0: what we reach on an H200
+    double link,
+        network;         // bytes a second in one direction; a network of so many Gb/s a card, as makers' nodes have it
+    double reached = 0;  // of the products' speed; 0: what we reach on an H200
 };
 
 Card from(const Published& p) {
@@ -59,8 +60,8 @@ Card from(const Published& p) {
 
 const std::vector<Card>& table() {
     // NVIDIA's data sheets; NVLink 4 is 900 GB/s and NVLink 3 600 GB/s for both directions together, PCIe 4.0 x16 64
-    // GB/s. DGX H100 and H200: 400 Gb/s a card; DGX A100: 200. A GeForce clocks above what its data sheet multiplies at:
-    // LLM.Q's 40k tokens/s of Qwen2.5-0.5B on an RTX 4090 would be out of reach at the shares of an H200.
+    // GB/s. DGX H100 and H200: 400 Gb/s a card; DGX A100: 200. A GeForce clocks above what its data sheet multiplies
+    // at: LLM.Q's 40k tokens/s of Qwen2.5-0.5B on an RTX 4090 would be out of reach at the shares of an H200.
     static const std::vector<Card> all = [] {
         std::vector<Card> made;
         for (const Published& p : std::initializer_list<Published>{
@@ -113,8 +114,9 @@ Card this_gpu() {
         if (described.starts_with(card.title + ",")) return card;
     std::vector<std::string> names;
     for (const Card& card : table()) names.push_back(card.name);
-    fail<UsageError>("nothing is known of the memory and links of this card ({}); plan for another with --card, one of {}",
-                     described, fmt::join(names, ", "));
+    fail<UsageError>(
+        "nothing is known of the memory and links of this card ({}); plan for another with --card, one of {}",
+        described, fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -40,8 +40,7 @@ void mark_phases(Setup& setup, dry::DryKernels& kernels) {
     };
 }
 
-CountedStep count(const std::shared_ptr<const Task>& task, const Config& config, std::int64_t batch,
-                  dry::DryRun& run) {
+CountedStep count(const std::shared_ptr<const Task>& task, const Config& config, std::int64_t batch, dry::DryRun& run) {
     CountedStep counted;
     Setup setup(task, config);
     const Device device = setup.device;
@@ -70,7 +69,8 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     counted.step = memory_stats(device);
     counted.work = run.kernels().work();
 
-    // What training has beside that: the batch that is on its way, the recording's own memory, evaluation between steps.
+    // What training has beside that: the batch that is on its way, the recording's own memory, evaluation between
+    // steps.
     std::vector<Batch> ahead;
     if (!device.is_cpu()) ahead.push_back(resized(group[0], batch, device));
     while (!step.settled(group)) step(group);

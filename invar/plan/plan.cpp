@@ -15,8 +15,8 @@ Device device_of(const Card& card) {
     return card.is_cpu() ? Device::cpu() : Device::cuda();
 }
 
-// The largest batch that fits while one more does not, by doubling and halving. Now and then a batch does not fit where a
-// somewhat larger one does, since other blocks of memory can be used again: so it looks a little further.
+// The largest batch that fits while one more does not, by doubling and halving. Now and then a batch does not fit where
+// a somewhat larger one does, since other blocks of memory can be used again: so it looks a little further.
 std::int64_t largest_that(const std::function<bool(std::int64_t)>& fits, std::int64_t start) {
     std::int64_t good = 0, bad = 0, next = std::min(start, kMostBatch);
     const auto close_in = [&] {
@@ -28,7 +28,9 @@ std::int64_t largest_that(const std::function<bool(std::int64_t)>& fits, std::in
                 bad = next;
                 if (bad == 1) return;
             }
-            next = bad == 0 ? std::min(good * 2, kMostBatch) : good == 0 ? std::max<std::int64_t>(1, bad / 2) : good + (bad - good) / 2;
+            next = bad == 0    ? std::min(good * 2, kMostBatch)
+                   : good == 0 ? std::max<std::int64_t>(1, bad / 2)
+                               : good + (bad - good) / 2;
         }
     };
     close_in();
@@ -88,7 +90,8 @@ class Planner {
 };
 
 std::vector<std::string> names_of(const PlanOptions& options) {
-    check<UsageError>(!options.precisions.empty(), "--precisions is empty; name at least one, as in 32-true,bf16-mixed");
+    check<UsageError>(!options.precisions.empty(),
+                      "--precisions is empty; name at least one, as in 32-true,bf16-mixed");
     check<UsageError>(!options.strategies.empty(), "--strategies is empty; name at least one of ddp, zero1, zero2");
     check<UsageError>(options.ranks >= 1 && options.ranks <= kMostRanks, "--ranks {}: must be 1 to {}", options.ranks,
                       kMostRanks);

@@ -1,5 +1,5 @@
-// What training on several ranks shares out and sends: memory of a rank by purpose, bytes on the wire, and the time that
-// communication adds to a step.
+// What training on several ranks shares out and sends: memory of a rank by purpose, bytes on the wire, and the time
+// that communication adds to a step.
 #pragma once
 
 #include <array>
@@ -55,8 +55,8 @@ struct RankTime {
 // update and is waited for.
 RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& card);
 
-// The time of one pass of `bytes` over all ranks, a sum that leaves each with its share or the shares handed round: within
-// a node over its link, and then each card's part of it over the network.
+// The time of one pass of `bytes` over all ranks, a sum that leaves each with its share or the shares handed round:
+// within a node over its link, and then each card's part of it over the network.
 double pass_seconds(double bytes, int ranks, const Card& card);
 
 }  // namespace invar

@@ -21,9 +21,8 @@ constexpr double kUnits = 132, kTile = 128, kDepth = 512;
 double filled_share(const Work& w, const Card& card) {
     if (card.is_cpu()) return 1;
     const auto pieces = [](std::int64_t size, double each) { return std::max(1.0, double(size) / each); };
-    const double work =
-        double(std::max<std::int64_t>(w.batch, 1)) * pieces(w.rows, kTile) * pieces(w.columns, kTile) *
-        pieces(w.inner, kDepth);
+    const double work = double(std::max<std::int64_t>(w.batch, 1)) * pieces(w.rows, kTile) * pieces(w.columns, kTile) *
+                        pieces(w.inner, kDepth);
     return std::min(1.0, work / kUnits);
 }
 
@@ -60,8 +59,8 @@ double convolution_share(const Work& w) {
     return base * few * (is_sixteen_bit(w.dtype) ? 1.0 : w.tf32 ? 0.4 : 0.92);
 }
 
-// Fused attention begins slowly: TFLOP/s forward and backward were 266 for 1024 queries, 333 for 2048 (heads of 64), 461
-// for 4096 (heads of 128), 182 and 211 where it was our own. Backward is a fifth slower than forward.
+// Fused attention begins slowly: TFLOP/s forward and backward were 266 for 1024 queries, 333 for 2048 (heads of 64),
+// 461 for 4096 (heads of 128), 182 and 211 where it was our own. Backward is a fifth slower than forward.
 double attention_share(const Work& w) {
     constexpr double kStart = 700;
     if (!is_sixteen_bit(w.dtype)) return 0.5;
@@ -93,8 +92,9 @@ StepTime step_time(const dry::WorkList& work, const Card& card, bool recorded) {
     StepTime time;
     for (const Work& w : work) {
         const double seconds = seconds_of(w, card, recorded);
-        (w.phase == dry::Phase::forward ? time.forward : w.phase == dry::Phase::backward ? time.backward : time.update) +=
-            seconds;
+        (w.phase == dry::Phase::forward    ? time.forward
+         : w.phase == dry::Phase::backward ? time.backward
+                                           : time.update) += seconds;
     }
     return time;
 }

@@ -1,4 +1,5 @@
-// How long a card takes for a step that was counted: each kernel by its arithmetic or its traffic, whichever takes longer.
+// How long a card takes for a step that was counted: each kernel by its arithmetic or its traffic, whichever takes
+// longer.
 #pragma once
 
 #include "invar/kernels/dry/work.h"

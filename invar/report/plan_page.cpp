@@ -74,8 +74,8 @@ std::string legend_of(const Plan& plan) {
     int colour = 0;
     for (const PlanRow& row : plan.rows) {
         if (row.precision != plan.rows.front().precision) break;
-        html += fmt::format("<span><span class=\"swatch fill{}\"></span>{}</span>", colour++,
-                            name_of(row.ranks.strategy));
+        html +=
+            fmt::format("<span><span class=\"swatch fill{}\"></span>{}</span>", colour++, name_of(row.ranks.strategy));
     }
     return html + "</div>\n";
 }

@@ -1,5 +1,5 @@
-// The page of `invar plan --html`: its tables, and plots of speed, memory and traffic from 1 to 1024 ranks. One file that
-// needs nothing else.
+// The page of `invar plan --html`: its tables, and plots of speed, memory and traffic from 1 to 1024 ranks. One file
+// that needs nothing else.
 #pragma once
 
 #include <string>

@@ -32,11 +32,18 @@ const std::vector<std::string> kGpt2 = {"model.layers=12",       "model.heads=12
 const std::vector<std::string> kLarge = {"model.layers=36",       "model.heads=20",   "model.width=1280",
                                          "data.vocabulary=50304", "data.length=1024", "data.batch_size=8"};
 const std::vector<std::string> kTinyLlama = {
-    "model=llama",      "model.layers=22",  "model.heads=32",        "model.kv_heads=4", "model.width=2048",
+    "model=llama",       "model.layers=22",  "model.heads=32",        "model.kv_heads=4", "model.width=2048",
     "model.hidden=5632", "model.tied=false", "data.vocabulary=32000", "data.length=2048", "data.batch_size=8"};
-const std::vector<std::string> kQwen = {
-    "model=llama",       "model.layers=24",           "model.heads=14",         "model.kv_heads=2", "model.width=896",
-    "model.hidden=4864", "model.attention_bias=true", "data.vocabulary=151936", "data.length=1024", "data.batch_size=32"};
+const std::vector<std::string> kQwen = {"model=llama",
+                                        "model.layers=24",
+                                        "model.heads=14",
+                                        "model.kv_heads=2",
+                                        "model.width=896",
+                                        "model.hidden=4864",
+                                        "model.attention_bias=true",
+                                        "data.vocabulary=151936",
+                                        "data.length=1024",
+                                        "data.batch_size=32"};
 const std::vector<std::string> kImages = {"data=synthetic",
                                           "data.channels=3",
                                           "data.height=224",
@@ -83,12 +90,18 @@ INSTANTIATE_TEST_SUITE_P(
         Measured{"ResNet-18", "16-mixed", 1.4, 6.41, "",
                  kImages + std::vector<std::string>{"model=resnet18", "model.stem=cifar", "data.height=32",
                                                     "data.width=32", "data.classes=10", "data.batch_size=512"}},
-        Measured{"DBNet", "16-mixed", 3.5, 15.75, "dbnet",
+        Measured{"DBNet",
+                 "16-mixed",
+                 3.5,
+                 15.75,
+                 "dbnet",
                  {"data.size=640", "data.batch_size=16", "data.scenes=64", "data.val_scenes=16", "optimizer=adamw",
                   "trainer.gradient_clip_val=1.0", "trainer.deterministic=false"}},
-        Measured{"ConvNet, 4096", "16-mixed", 0.730, 1.63, "", kConvNet + std::vector<std::string>{"data.batch_size=4096"}},
+        Measured{"ConvNet, 4096", "16-mixed", 0.730, 1.63, "",
+                 kConvNet + std::vector<std::string>{"data.batch_size=4096"}},
         Measured{"ConvNet, 4096", "tf32", 2.2, 5.84, "", kConvNet + std::vector<std::string>{"data.batch_size=4096"}},
-        Measured{"ConvNet, 4096", "32-true", 2.2, 15.4, "", kConvNet + std::vector<std::string>{"data.batch_size=4096"}},
+        Measured{"ConvNet, 4096", "32-true", 2.2, 15.4, "",
+                 kConvNet + std::vector<std::string>{"data.batch_size=4096"}},
         Measured{"ConvNet, 128", "16-mixed", 0, 0.187, "", kConvNet},
         Measured{"MLP", "16-mixed", 0, 0.055, "",
                  kConvNet + std::vector<std::string>{"model=mlp", "model.hidden=[512]", "data.batch_size=32"}}));

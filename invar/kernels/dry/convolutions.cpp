@@ -127,8 +127,7 @@ void DryKernels::conv_forward(const ConvSpec& s, const View& x, const View& w, c
 
 void DryKernels::conv_backward(const ConvSpec& s, const View& x, const View& w, const View& gy, const View& gx,
                                const View& gw, const View& gb, bool accumulate, const View& y, const View& pending) {
-    if (!on_gpu() && s.activation == Activation::none)
-        convolve_back_on_cpu(s, gy, bool(gx), bool(gw), bool(gb));
+    if (!on_gpu() && s.activation == Activation::none) convolve_back_on_cpu(s, gy, bool(gx), bool(gw), bool(gb));
     const bool first = on_gpu() && gw && !gx && is_first(s, x.dtype);
     if (s.activation == Activation::relu && !first) {
         const Storage passed(std::size_t(bytes_of(gy)), device_, Purpose::workspace);

@@ -27,12 +27,20 @@ class DryKernels final : public Kernels {
     std::unique_ptr<RawMemory> host_memory() override;
     std::unique_ptr<CopyQueue> copy_queue() override;
 
-    const WorkList& work() const { return work_; }
-    void forget_work() { work_.clear(); }
-    void set_phase(Phase phase) { phase_ = phase; }
+    const WorkList& work() const {
+        return work_;
+    }
+    void forget_work() {
+        work_.clear();
+    }
+    void set_phase(Phase phase) {
+        phase_ = phase;
+    }
 
   private:
-    bool on_gpu() const { return !device_.is_cpu(); }
+    bool on_gpu() const {
+        return !device_.is_cpu();
+    }
     Work& note(std::string_view kernel, double bytes);
     Work& note(std::string_view kernel, std::initializer_list<const View*> views);
     // Takes the memory and gives it back, as a kernel does for the length of its call.

@@ -17,8 +17,7 @@ std::int64_t UntouchedMemory::counted(std::size_t bytes) const {
 void* UntouchedMemory::allocate(std::size_t bytes) {
     held_->refused = capacity_ > 0 && held_->now + counted(bytes) > capacity_;
     if (held_->refused) return nullptr;
-    void* const data =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     check(data != MAP_FAILED,
           "no {} bytes of address space to count with; raise the limit of virtual memory (ulimit -v), or allow the "
           "system to overcommit",

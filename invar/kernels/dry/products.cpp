@@ -35,9 +35,8 @@ void DryKernels::multiply(std::string_view kernel, const View& a, const View& b,
     take_workspace();
     // Where algorithms are timed, a product that adds to its result is tried in memory that nobody reads.
     if (on_gpu() && accumulate && options_.benchmark && !options_.deterministic) {
-        const std::string key =
-            fmt::format("{} {} {} {} {} {}", int(a.dtype), int(out.dtype), out.size[0], out.size[1], out.size[2],
-                        a.size[2]);
+        const std::string key = fmt::format("{} {} {} {} {} {}", int(a.dtype), int(out.dtype), out.size[0], out.size[1],
+                                            out.size[2], a.size[2]);
         if (timed_.insert(key).second) scratch(dense_bytes(out));
     }
     if (!on_gpu()) multiply_on_cpu(a, b, out, accumulate);
@@ -105,7 +104,8 @@ void DryKernels::attention(const AttentionSpec& s, const View& q, const View& k,
     take_workspace();
     if (on_gpu() && !is_sixteen_bit(q.dtype)) scratch(score_block(s));
     if (!on_gpu()) scratch(widened(q) + widened(k) + widened(v) + widened(y));
-    Work& work = note("attention", dense_bytes(q) + dense_bytes(k) + dense_bytes(v) + dense_bytes(y) + dense_bytes(kept));
+    Work& work =
+        note("attention", dense_bytes(q) + dense_bytes(k) + dense_bytes(v) + dense_bytes(y) + dense_bytes(kept));
     describe(work, s, q, WorkKind::attention, 2);
     work.own = !is_cudnns(s, options_.deterministic);
 }
