@@ -100,8 +100,10 @@ Card card_for(const PlanArguments& a, const Config& config, const std::vector<Pr
         card = card_named(a.card);
     }
     check<UsageError>(a.node >= 0, "--node {}: must be at least 1", a.node);
+    constexpr double kMost = 1e6;
     for (const auto& [flag, value] : {std::pair{"--link", a.link}, {"--network", a.network}, {"--memory", a.memory}})
-        check<UsageError>(value >= 0, "{} {}: must be above 0", flag, value);
+        check<UsageError>(value >= 0 && value <= kMost, "{} {}: must be above 0, and at most {:.0f}", flag, value,
+                          kMost);
     if (a.node > 0) card.node = a.node;
     if (a.link > 0) card.link = 1e9 * a.link;
     if (a.network > 0) card.network = 1e9 * a.network;

@@ -76,10 +76,10 @@ TEST(CountedStep, LeavesNoTraceOnTheDeviceThatItStandsInFor) {
 
 TEST(CountedStep, TakesNoMemoryForAModelThatNoMachineHolds) {
     const Config config = with_made_up_data(config_of(
-        "gpt", {"data=chains", "model.layers=96", "model.heads=96", "model.width=12288", "data.batch_size=2"}));
+        "gpt", {"data=chains", "model.layers=48", "model.heads=56", "model.width=7168", "data.batch_size=2"}));
     const std::optional<CountedStep> step = count_step(make_task(config), config, 2, {.device = Device::cuda()});
     ASSERT_TRUE(step);
-    EXPECT_GT(step->parameters, 170e9);
+    EXPECT_GT(step->parameters, 29e9);
     EXPECT_GE(step->step.peak_total, step->parameters * 16);  // weights, gradients and two moments in FP32
 }
 

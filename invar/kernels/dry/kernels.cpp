@@ -67,10 +67,10 @@ void DryKernels::copy(const View& from, const View& to) {
 // Small ones are the state of optimizer and scaler, which the host reads back.
 void DryKernels::upload(void* device, const void* host, std::size_t bytes) {
     constexpr std::size_t kSmall = 4096;
-    if (bytes <= kSmall) std::memcpy(device, host, bytes);
+    if (bytes > 0 && bytes <= kSmall) std::memcpy(device, host, bytes);
 }
 void DryKernels::download(void* host, const void* device, std::size_t bytes) {
-    std::memcpy(host, device, bytes);
+    if (bytes > 0) std::memcpy(host, device, bytes);
 }
 void DryKernels::fill(const View& out, double) {
     note("fill", {&out});
