@@ -57,7 +57,7 @@ std::string batch_text(std::int64_t largest) {
 std::string table_of(const Plan& plan) {
     std::vector<std::string> header = {"precision", "strategy", "fits", "batch"};
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
-    for (const char* more : {"total", "eval", "card", "wire", "ms/step"}) header.emplace_back(more);
+    for (const char* more : {"total", "eval", "card", "wire", "exposed", "ms/step"}) header.emplace_back(more);
     header.push_back(plan.unit.name + "/s");
     Table table(header);
     for (const PlanRow& r : plan.rows) {
@@ -67,12 +67,13 @@ std::string table_of(const Plan& plan) {
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
             cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(r.wire.total()));
+        cells.push_back(milliseconds(r.time.exposed));
         cells.push_back(milliseconds(r.time.total()));
         cells.push_back(human_rate(r.per_second));
         table.row(cells);
     }
     return table.fitted("  ", {"data", "workspace", "masters", "gradients", "weights", "optimizer", "activations",
-                               "eval", "total", "wire"});
+                               "eval", "exposed", "total", "wire"});
 }
 
 // From 1 to 1024 ranks, a column for each precision and strategy: how fast, how much of as many single ranks.
@@ -124,7 +125,7 @@ void show(const Plan& plan, const Config& config) {
     print(table_of(plan));
     say("");
     say(
-        fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.0f} GB/s, {:.0f} GB/s a card "
+        fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.3g} GB/s, {:.3g} GB/s a card "
                     "between nodes",
                     plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
     print(scaling_table(plan));

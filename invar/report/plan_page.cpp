@@ -93,7 +93,7 @@ std::string plan_page(const Plan& plan, std::string_view model) {
     html += fmt::format(
         "<dl><div><dt>parameters</dt><dd>{}</dd></div><div><dt>samples a step and rank</dt><dd>{}</dd></div>"
         "<div><dt>memory of a card</dt><dd>{}, {} of it for driver and libraries</dd></div>"
-        "<div><dt>links</dt><dd>{} of a node at {:.0f} GB/s, {:.0f} GB/s between nodes</dd></div></dl>\n",
+        "<div><dt>links</dt><dd>{} of a node at {:.3g} GB/s, {:.3g} GB/s between nodes</dd></div></dl>\n",
         plan.parameters, plan.samples_per_step, human_bytes(double(card.memory)), human_bytes(double(card.reserved)),
         card.node, 1e-9 * card.link, 1e-9 * card.network);
     html += fmt::format("<h2>On {} ranks</h2>\n", plan.ranks) + table_of(plan, plan.rows);
