@@ -50,12 +50,13 @@ double copy_share(std::string_view kernel) {
     return 0.95;
 }
 
+constexpr std::int64_t kFewChannels = 64;
+
 // Of what products reach, what convolutions do: in 16 bits by the layers of ResNet-18, ResNet-50 and DBNet, in FP32 and
 // TF32, and for few channels, by those of the ConvNet with batch 4096.
 double convolution_share(const Work& w) {
-    constexpr std::int64_t kFew = 64;
     const double base = w.kind == WorkKind::convolution ? 0.93 : w.kind == WorkKind::data_gradient ? 0.80 : 0.65;
-    const double few = w.channels < kFew ? 0.6 : 1.0;
+    const double few = w.channels < kFewChannels ? 0.6 : 1.0;
     return base * few * (is_sixteen_bit(w.dtype) ? 1.0 : w.tf32 ? 0.4 : 0.92);
 }
 
@@ -71,7 +72,7 @@ double attention_share(const Work& w) {
 
 double arithmetic_share(const Work& w, const Card& card) {
     if (w.kind == WorkKind::product) return 1.0;
-    if (card.is_cpu()) return 0.8;
+    if (card.is_cpu()) return w.channels < kFewChannels ? 0.8 : 1.15;  // attention has no channels
     const bool attends = w.kind == WorkKind::attention || w.kind == WorkKind::attention_backward;
     return attends ? attention_share(w) : convolution_share(w);
 }
@@ -79,10 +80,15 @@ double arithmetic_share(const Work& w, const Card& card) {
 }  // namespace
 
 double seconds_of(const Work& w, const Card& card, bool recorded) {
+    constexpr double kWidening = 3;
     double seconds = w.bytes / (card.copy * copy_share(w.kernel));
+    // A CPU's own loops compute in FP32, also where they read and write 16 bits.
+    if (card.is_cpu() && is_sixteen_bit(w.dtype)) seconds *= kWidening;
     if (w.flops > 0) {
-        const double steady = card.is_cpu() ? 1 : kSteady;
-        const double rate = card.product_rate(w.dtype, w.tf32) * steady * arithmetic_share(w, card);
+        // A CPU's attention multiplies in FP32.
+        const bool widens = card.is_cpu() && (w.kind == WorkKind::attention || w.kind == WorkKind::attention_backward);
+        const double rate =
+            card.product_rate(widens ? Dtype::f32 : w.dtype, w.tf32) * kSteady * arithmetic_share(w, card);
         if (rate > 0) seconds = std::max(seconds, w.flops / (rate * filled_share(w, card)));
     }
     return recorded ? seconds + w.launches * card.gap : std::max(seconds, w.launches * card.launch);

@@ -52,7 +52,9 @@ Work& DryKernels::note(std::string_view kernel, double bytes) {
 Work& DryKernels::note(std::string_view kernel, std::initializer_list<const View*> views) {
     double bytes = 0;
     for (const View* view : views) bytes += bytes_of(*view);
-    return note(kernel, bytes);
+    Work& work = note(kernel, bytes);
+    work.dtype = (*views.begin())->dtype;
+    return work;
 }
 
 void DryKernels::scratch(double bytes) const {

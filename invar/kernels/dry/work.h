@@ -27,7 +27,7 @@ struct Work {
     std::string_view kernel;
     WorkKind kind = WorkKind::memory;
     Phase phase = Phase::forward;
-    Dtype dtype = Dtype::f32;  // of what is multiplied
+    Dtype dtype = Dtype::f32;  // of what is multiplied, or read first
     bool tf32 = false;
     double flops = 0;
     double bytes = 0;
