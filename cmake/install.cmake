@@ -8,7 +8,7 @@ if(NOT BUILD_SHARED_LIBS)
   install(TARGETS invar_flags invar_common_flags EXPORT invarTargets)  # which a static library names
 endif()
 install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.inc" PATTERN "kernels/cpu" EXCLUDE PATTERN "scene/pango" EXCLUDE PATTERN "cli" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.inc" PATTERN "kernels/cpu" EXCLUDE PATTERN "scene/pango" EXCLUDE PATTERN "dist/mpi" EXCLUDE PATTERN "cli" EXCLUDE)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)
 install(EXPORT invarTargets NAMESPACE invar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 file(RELATIVE_PATH invar_lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
@@ -23,6 +23,12 @@ if(TARGET invar_pango)
   set_target_properties(invar_pango PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS invar_pango LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+foreach(kind ${INVAR_MPI_KINDS})
+  if(TARGET invar_${kind})  # MPI itself comes from the machine: it knows its network
+    set_target_properties(invar_${kind} PROPERTIES INSTALL_RPATH "$ORIGIN")
+    install(TARGETS invar_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endforeach()
 if(TARGET invar_cuda)
   # CUDA's own libraries come from the machine: beside us, where the toolkit puts them, or where LD_LIBRARY_PATH says.
   set_target_properties(invar_cuda PROPERTIES INSTALL_RPATH "$ORIGIN:/usr/local/cuda/lib64:/usr/local/cuda/lib")

@@ -56,6 +56,7 @@
 #include "invar/optim/optimizer.h"
 #include "invar/optim/specs.h"
 #include "invar/optim/weight_average.h"
+#include "invar/plan/plan.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/html.h"
 #include "invar/report/json.h"

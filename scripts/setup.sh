@@ -11,6 +11,7 @@ invar_packages=(
   libpolyclipping-dev  # polygons of texts in images
   libfreetype-dev libpango1.0-dev libcairo2-dev  # scenes with text
   fonts-dejavu-core fonts-liberation fonts-freefont-ttf
+  libopenmpi-dev openmpi-bin libmpich-dev mpich  # ranks that train together
   ocl-icd-opencl-dev  # oneDNN of Debian 12 is built with OpenCL, and its CMake file asks for it
   libgtest-dev libbenchmark-dev dataset-fashion-mnist
 )

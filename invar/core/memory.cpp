@@ -5,9 +5,11 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "invar/core/device_loader.h"
 #include "invar/core/error.h"
+#include "invar/core/memory_stand_in.h"
 
 namespace invar {
 
@@ -43,6 +45,8 @@ std::shared_ptr<BlockPool>& current_pool(Device device) {
     return pools[static_cast<std::size_t>(device.kind)];
 }
 
+}  // namespace
+
 // Blocks come in a few sizes; a freed block waits in its size's list for the next request of about that size.
 class CachingAllocator {
   public:
@@ -61,20 +65,23 @@ class CachingAllocator {
         return data;
     }
 
-    void free(void* data, std::size_t bytes, Purpose purpose) {
+    // False, with nothing done, for what is not from here.
+    bool free(void* data, std::size_t bytes, Purpose purpose) {
         const std::lock_guard lock(mutex_);
+        const auto found = blocks_.find(data);
+        if (found == blocks_.end()) return false;
         stats_.live[static_cast<int>(purpose)] -= std::int64_t(bytes);
         stats_.live_total -= std::int64_t(bytes);
-        const auto found = blocks_.find(data);
         const std::size_t held = found->second.bytes;
         BlockPool& pool = *found->second.pool;
         if (pool.closed) {
             pool.raw.free(data, held);
             blocks_.erase(found);
-            return;
+            return true;
         }
         if (&pool == common_.get()) stats_.cached += std::int64_t(held);
         pool.free.emplace(held, data);
+        return true;
     }
 
     std::shared_ptr<BlockPool> open_pool(std::unique_ptr<RawMemory> raw) {
@@ -105,6 +112,11 @@ class CachingAllocator {
     void release_cached() {
         const std::lock_guard lock(mutex_);
         release_cached_locked();
+    }
+
+    bool unused() {
+        const std::lock_guard lock(mutex_);
+        return blocks_.empty();
     }
 
   private:
@@ -188,6 +200,8 @@ class CachingAllocator {
     MemoryStats stats_;
 };
 
+namespace {
+
 // Never destroyed: tensors with static lifetime may outlive any order of destruction we could choose.
 std::array<CachingAllocator*, 2>& allocators() {
     static auto* all =
@@ -197,11 +211,30 @@ std::array<CachingAllocator*, 2>& allocators() {
 
 void (*device_loader)(Device) = nullptr;
 
+CachingAllocator*& stand_in(Device::Kind kind) {
+    thread_local std::array<CachingAllocator*, 2> all{};
+    return all[static_cast<std::size_t>(kind)];
+}
+
+// Those that somebody's memory still goes back to.
+std::vector<CachingAllocator*>& outlived() {
+    thread_local auto* const all = new std::vector<CachingAllocator*>;
+    return *all;
+}
+
 CachingAllocator& allocator_of(Device device) {
+    if (CachingAllocator* const instead = stand_in(device.kind)) return *instead;
     CachingAllocator*& allocator = allocators()[static_cast<std::size_t>(device.kind)];
     if (allocator == nullptr && device_loader != nullptr) device_loader(device);
     if (allocator == nullptr) fail("this build of Invar has no {} device", device.str());
     return *allocator;
+}
+
+void give_back(Device device, void* data, std::size_t bytes, Purpose purpose) {
+    for (CachingAllocator* one : {stand_in(device.kind), allocators()[static_cast<std::size_t>(device.kind)]})
+        if (one != nullptr && one->free(data, bytes, purpose)) return;
+    for (CachingAllocator* one : outlived())
+        if (one->free(data, bytes, purpose)) return;
 }
 
 Purpose& current_purpose() {
@@ -246,7 +279,7 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::function<voi
 }
 
 Storage::~Storage() {
-    if (owned_) allocator_of(device_).free(data_, bytes_, purpose_);
+    if (owned_) give_back(device_, data_, bytes_, purpose_);
     if (!deleter_) return;
     // A device that fails, or is being recorded, cannot be waited for; the caller gets the memory back all the same.
     try {
@@ -258,6 +291,17 @@ Storage::~Storage() {
 
 void register_raw_memory(Device::Kind kind, std::unique_ptr<RawMemory> memory) {
     allocators()[static_cast<int>(kind)] = new CachingAllocator(std::move(memory));
+}
+
+MemoryStandIn::MemoryStandIn(Device::Kind kind, std::unique_ptr<RawMemory> memory)
+    : kind_(kind), previous_(std::exchange(stand_in(kind), new CachingAllocator(std::move(memory)))) {}
+MemoryStandIn::~MemoryStandIn() {
+    CachingAllocator* const used = std::exchange(stand_in(kind_), previous_);
+    used->release_cached();
+    if (used->unused())
+        delete used;
+    else
+        outlived().push_back(used);
 }
 
 MemoryPool::MemoryPool(Device device, std::unique_ptr<RawMemory> raw)

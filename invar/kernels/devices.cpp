@@ -5,10 +5,12 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <utility>
 
 #include "invar/core/device_loader.h"
 #include "invar/core/error.h"
 #include "invar/kernels/cpu/select.h"
+#include "invar/kernels/stand_in.h"
 
 namespace invar {
 
@@ -59,6 +61,11 @@ std::string start_cuda() {
 // A tensor may be the first that asks for a device.
 [[maybe_unused]] const bool kLoaderIsSet = (set_device_loader([](Device device) { kernels_for(device); }), true);
 
+Kernels*& stand_in(Device::Kind kind) {
+    thread_local std::array<Kernels*, 2> all{};
+    return all[static_cast<std::size_t>(kind)];
+}
+
 bool& tf32_flag() {
     thread_local bool on = false;
     return on;
@@ -74,7 +81,7 @@ const std::string& why_no_cuda() {
 Device resolve_device(std::string_view text) {
     if (text == "auto") return why_no_cuda().empty() ? Device::cuda() : Device::cpu();
     const Device device = Device::parse(text);
-    if (device.is_cpu()) return device;
+    if (device.is_cpu() || stand_in(device.kind) != nullptr) return device;
     check<UsageError>(why_no_cuda().empty(), "device '{}' is not available: {}; use --device cpu", text, why_no_cuda());
     check<UsageError>(device.index == 0,
                       "device '{}': a process uses one GPU; choose it with CUDA_VISIBLE_DEVICES={} and --device cuda",
@@ -90,7 +97,14 @@ void register_device(Device::Kind kind, Kernels& kernels) {
     registered()[static_cast<std::size_t>(kind)] = &kernels;
 }
 
+KernelsStandIn::KernelsStandIn(Device::Kind kind, Kernels& kernels)
+    : kind_(kind), previous_(std::exchange(stand_in(kind), &kernels)) {}
+KernelsStandIn::~KernelsStandIn() {
+    stand_in(kind_) = previous_;
+}
+
 Kernels& kernels_for(Device device) {
+    if (Kernels* const instead = stand_in(device.kind)) return *instead;
     if (device.is_cpu()) {
         static Kernels& cpu = best_cpu_kernels();
         return cpu;

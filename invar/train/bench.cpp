@@ -67,7 +67,19 @@ Config config_for(const BenchOptions& options, const std::string& precision) {
     config.trainer.limit_train_batches = BatchCount::all();
     config.trainer.limit_val_batches = BatchCount::all();
     config.data.num_workers = 0;
-    const std::optional<DataInfo> info = options.task ? std::nullopt : describe_data(config.data);
+    return options.task ? config : with_made_up_data(std::move(config));
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+}  // namespace
+
+Config with_made_up_data(Config config) {
+    const std::optional<DataInfo> info = describe_data(config.data);
     if (!info || info->more_than_labels || (info->input.rank() != 1 && info->input.rank() != 3)) return config;
     const std::int64_t samples = config.data.batch_size * config.trainer.accumulate_grad_batches;
     if (info->input.rank() == 1) {
@@ -81,14 +93,6 @@ Config config_for(const BenchOptions& options, const std::string& precision) {
     images.size = std::max({samples, std::int64_t(10), info->outputs});
     return config;
 }
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-}  // namespace
 
 double measure_product(Device device, const Precision& precision) {
     using Clock = std::chrono::steady_clock;

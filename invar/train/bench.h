@@ -41,6 +41,10 @@ struct BenchResult {
     std::int64_t memory_used = 0;  // of the whole card, as its driver counts after the step; 0: not known
 };
 
+// The same run on images or tokens that are made up, as many as a step takes, where its data can be told without
+// opening them; else on its own.
+Config with_made_up_data(Config config);
+
 // The FLOP/s of a large square product in this precision's format: what a step's arithmetic can be held against.
 double measure_product(Device device, const Precision& precision);
 

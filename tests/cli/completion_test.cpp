@@ -50,6 +50,8 @@ TEST_F(Completion, OffersTheValuesOfAnOptionAndNothingElse) {
     EXPECT_EQ(completed("invar bench --recompute l"), "light\n");
     EXPECT_EQ(completed("invar bench --recompute "), "none\nlight\nblock\n");
     EXPECT_EQ(completed("invar bench --precisions 32-true,bf"), "32-true,bf16-mixed\n32-true,bf16-true\n");
+    EXPECT_EQ(completed("invar plan --card h"), "h200\nh100\n");
+    EXPECT_EQ(completed("invar plan --strategies ddp,z"), "ddp,zero1\nddp,zero2\n");
     EXPECT_EQ(completed("invar tokenize --eot a"), "after\n");
     EXPECT_EQ(completed("invar export runs/gpt out --dtype b"), "bf16\n");
     EXPECT_EQ(completed("invar tune --as "), "fp16\nbf16\n");

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "invar/core/error.h"
+#include "invar/core/memory_stand_in.h"
 #include "invar/core/tensor.h"
 #include "tests/core/expect_error.h"
 
@@ -283,6 +285,48 @@ TEST(OutOfMemory, ASizeThatWrapsAroundIsRefusedNotRoundedToNothing) {
                  "out of memory on cpu: 18446744073709551615 bytes");
     EXPECT_ERROR(Tensor::empty({(std::int64_t(1) << 61) + 1}, Dtype::f64), Error, "more bytes than fit in 63 bits");
     EXPECT_ERROR(Tensor::empty({std::int64_t(1) << 62}, Dtype::f32), Error, "f32[4611686018427387904]");
+}
+
+// Counts what it gives and gets back.
+class CountingMemory : public RawMemory {
+  public:
+    explicit CountingMemory(int& blocks) : blocks_(blocks) {}
+    void* allocate(std::size_t bytes) override { return ++blocks_, std::aligned_alloc(64, bytes); }
+    void free(void* data, std::size_t) override { --blocks_, std::free(data); }
+
+  private:
+    int& blocks_;
+};
+
+TEST(MemoryStandIn, CountsByItselfUntilTheEndOfItsScope) {
+    const MemoryStats before = memory_stats(Device::cpu());
+    int blocks = 0;
+    {
+        const MemoryStandIn stand_in(Device::Kind::cpu, std::make_unique<CountingMemory>(blocks));
+        EXPECT_EQ(memory_stats(Device::cpu()).live_total, 0);
+        const Storage storage(1000, Device::cpu(), Purpose::weights);
+        EXPECT_EQ(memory_stats(Device::cpu()).live_total, 1000);
+        EXPECT_EQ(blocks, 1);
+    }
+    EXPECT_EQ(blocks, 0);
+    EXPECT_EQ(memory_stats(Device::cpu()).live_total, before.live_total);
+    EXPECT_EQ(memory_stats(Device::cpu()).peak_total, before.peak_total);
+}
+
+TEST(MemoryStandIn, GivesWhatOutlivesAScopeBackWhereItCameFrom) {
+    const std::int64_t before = memory_stats(Device::cpu()).live_total;
+    auto own = std::make_unique<Storage>(100, Device::cpu(), Purpose::data);
+    std::unique_ptr<Storage> lent;
+    static int blocks = 0;  // as long as memory that nobody gives back
+    {
+        const MemoryStandIn stand_in(Device::Kind::cpu, std::make_unique<CountingMemory>(blocks));
+        own.reset();
+        EXPECT_EQ(memory_stats(Device::cpu()).live_total, 0);
+        lent = std::make_unique<Storage>(100, Device::cpu(), Purpose::data);
+    }
+    EXPECT_EQ(memory_stats(Device::cpu()).live_total, before);
+    lent.reset();
+    EXPECT_EQ(memory_stats(Device::cpu()).live_total, before);
 }
 
 }  // namespace

@@ -252,26 +252,39 @@ void sgemm(const Product& p) {
           int(status));
 }
 
-void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) try {
-    const auto desc = [](const View& v) {
-        return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype),
-                            Dims{v.stride[0], v.stride[1], v.stride[2]});
-    };
+namespace {
+
+memory::desc desc_of(const View& v) {
+    return memory::desc({v.size[0], v.size[1], v.size[2]}, type_of(v.dtype),
+                        Dims{v.stride[0], v.stride[1], v.stride[2]});
+}
+
+memory::desc row_of(const View& bias, const View& out) {
+    return memory::desc({1, 1, out.size[2]}, type_of(bias.dtype), Tag::abc);
+}
+
+dnnl::matmul::primitive_desc describe_product(const View& a, const View& b, const View& bias, const View& out,
+                                              bool accumulate) {
     dnnl::primitive_attr attributes = user_scratch();
     if (accumulate) {
         dnnl::post_ops sum;
         sum.append_sum(1.0f);
         attributes.set_post_ops(sum);
     }
-    const memory::desc row({1, 1, out.size[2]}, type_of(bias.dtype), Tag::abc);
-    const auto primitive_desc = bias ? describe<dnnl::matmul>(attributes, desc(a), desc(b), row, desc(out))
-                                     : describe<dnnl::matmul>(attributes, desc(a), desc(b), desc(out));
+    return bias ? describe<dnnl::matmul>(attributes, desc_of(a), desc_of(b), row_of(bias, out), desc_of(out))
+                : describe<dnnl::matmul>(attributes, desc_of(a), desc_of(b), desc_of(out));
+}
+
+}  // namespace
+
+void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) try {
+    const auto primitive_desc = describe_product(a, b, bias, out, accumulate);
     Workspace scratch(primitive_desc.scratchpad_desc());
-    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, at(desc(a), a.data)},
-                                              {DNNL_ARG_WEIGHTS, at(desc(b), b.data)},
-                                              {DNNL_ARG_DST, at(desc(out), out.data)},
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, at(desc_of(a), a.data)},
+                                              {DNNL_ARG_WEIGHTS, at(desc_of(b), b.data)},
+                                              {DNNL_ARG_DST, at(desc_of(out), out.data)},
                                               {DNNL_ARG_SCRATCHPAD, scratch.mem}};
-    if (bias) arguments.emplace(DNNL_ARG_BIAS, at(row, bias.data));
+    if (bias) arguments.emplace(DNNL_ARG_BIAS, at(row_of(bias, out), bias.data));
     dnnl::matmul(primitive_desc).execute(stream(), arguments);
     stream().wait();
 } catch (const dnnl::error& e) {
@@ -336,6 +349,22 @@ void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, con
     reorder(weights.mem, at(l.w_user, gw));
     stream().wait();
     zero_weights_in_padding(spec, gw);
+} catch (const dnnl::error& e) {
+    refused(e, spec);
+}
+
+std::size_t matmul_scratch(const View& a, const View& b, const View& bias, const View& out, bool accumulate) try {
+    return describe_product(a, b, bias, out, accumulate).scratchpad_desc().get_size();
+} catch (const dnnl::error& e) {
+    refused(e, "a product");
+}
+
+std::size_t conv_scratch(const ConvSpec& spec, Dtype dtype, ConvGradient gradient, bool bias) try {
+    Pass pass = bias ? Pass::forward_bias : Pass::forward;
+    if (gradient == ConvGradient::data) pass = Pass::backward_data;
+    if (gradient == ConvGradient::weights) pass = bias ? Pass::backward_weights_bias : Pass::backward_weights;
+    const ConvPrimitive& c = conv(spec, dtype, pass);
+    return c.weights.get_size() + c.scratch.get_size();
 } catch (const dnnl::error& e) {
     refused(e, spec);
 }

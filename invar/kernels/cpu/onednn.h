@@ -2,6 +2,8 @@
 // This file and its .cpp are the only ones that know oneDNN, whose C++ interface changed between versions 2 and 3.
 #pragma once
 
+#include <cstddef>
+
 #include "invar/core/view.h"
 #include "invar/kernels/specs.h"
 
@@ -33,5 +35,10 @@ void matmul(const View& a, const View& b, const View& bias, const View& out, boo
 void conv_forward(const ConvSpec& spec, Dtype dtype, const void* x, const void* w, const float* bias, void* y);
 void conv_backward_data(const ConvSpec& spec, Dtype dtype, const void* gy, const void* w, void* gx);
 void conv_backward_weights(const ConvSpec& spec, Dtype dtype, const void* x, const void* gy, float* gw, float* gb);
+
+// The scratch memory that these take, for runs that are only counted.
+enum class ConvGradient { none, data, weights };
+std::size_t matmul_scratch(const View& a, const View& b, const View& bias, const View& out, bool accumulate);
+std::size_t conv_scratch(const ConvSpec& spec, Dtype dtype, ConvGradient gradient, bool bias);
 
 }  // namespace invar::onednn

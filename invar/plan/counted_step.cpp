@@ -1,0 +1,109 @@
+#include "invar/plan/counted_step.h"
+
+#include "invar/core/error.h"
+#include "invar/kernels/dry/dry_run.h"
+#include "invar/kernels/flops.h"
+#include "invar/train/recorded_step.h"
+#include "invar/train/review.h"
+#include "invar/train/step.h"
+
+namespace invar {
+
+namespace {
+
+constexpr std::int64_t kRead = 3;  // samples that are read to see what a batch looks like
+
+// The same tensors for another number of samples; nobody looks at what is in them.
+Batch resized(const Batch& batch, std::int64_t samples, Device device) {
+    const PurposeScope purpose(Purpose::data);
+    Batch result = batch.map([&](const Tensor& tensor) {
+        Shape shape = tensor.shape();
+        if (shape.rank() > 0 && shape[0] == batch.size) shape[0] = samples;
+        return Tensor::empty(shape, tensor.dtype(), device);
+    });
+    result.size = samples;
+    return result;
+}
+
+Batch made_of_few(Loader& data, std::int64_t samples, Device device) {
+    data.start_epoch(0);
+    return resized(*data.next(), samples, device);
+}
+
+// Marks in which part of the step kernels run: the loss is forward, what follows it backward.
+void mark_phases(Setup& setup, dry::DryKernels& kernels) {
+    setup.loss = [loss = setup.loss, &kernels](Module& model, const Batch& batch) {
+        kernels.set_phase(dry::Phase::forward);
+        Tensor result = loss(model, batch);
+        kernels.set_phase(dry::Phase::backward);
+        return result;
+    };
+}
+
+CountedStep count(const std::shared_ptr<const Task>& task, const Config& config, std::int64_t batch, dry::DryRun& run) {
+    CountedStep counted;
+    Setup setup(task, config);
+    const Device device = setup.device;
+    mark_phases(setup, run.kernels());
+    setup.model->train();
+    std::vector<Batch> group;
+    while (std::int64_t(group.size()) < setup.accumulate)
+        group.push_back(made_of_few(*setup.train_data, batch, device));
+    counted.samples = samples_of(group);
+    counted.batches = setup.accumulate;
+    const ParameterStore& store = setup.optimizer->store();
+    for (const Parameter* parameter : store.parameters()) counted.parameters += parameter->value.numel();
+    counted.elements = store.weights().numel();
+    counted.masters = store.shadow().defined();
+    counted.weight_bytes = int(size_of(counted.masters ? store.shadow().dtype() : store.weights().dtype()));
+
+    RecordedStep step(device, step_function(setup), {config.trainer.cuda_graph});
+    release_cached_memory(device);
+    reset_peak_memory(device);
+    run.kernels().forget_work();
+    {
+        const FlopCount flops;
+        step(group);
+        counted.flops = flops.count();
+    }
+    counted.step = memory_stats(device);
+    counted.work = run.kernels().work();
+
+    // What training has beside that: the batch that is on its way, the recording's own memory, evaluation between
+    // steps.
+    std::vector<Batch> ahead;
+    if (!device.is_cpu()) ahead.push_back(resized(group[0], batch, device));
+    while (!step.settled(group)) step(group);
+    counted.recorded = step.parts() > 0;
+    reset_peak_memory(device);
+    {
+        const EvaluationScope scope(*setup.model, setup.precision);
+        (void)task->measure(*setup.model, made_of_few(*setup.test_data, batch, device));
+    }
+    counted.evaluation = memory_stats(device);
+    counted.held = run.held().most;
+    return counted;
+}
+
+}  // namespace
+
+std::optional<CountedStep> count_step(const std::shared_ptr<const Task>& task, const Config& config, std::int64_t batch,
+                                      const CountFor& on) {
+    check<UsageError>(batch >= 1, "a batch of {} samples cannot be planned for", batch);
+    Config counted = config;
+    counted.trainer.device = on.device.is_cpu() ? "cpu" : "cuda";
+    counted.data.num_workers = 0;
+    counted.data.drop_last = false;
+    counted.data.batch_size = kRead;
+    counted.init_from.clear();
+    counted.trainer.limit_train_batches = counted.trainer.limit_val_batches = BatchCount::all();
+    dry::DryRun run(on.device, on.capacity);
+    try {
+        return count(task, counted, batch, run);
+    } catch (const Error&) {
+        if (run.held().refused) return std::nullopt;
+        throw;
+    }
+}
+
+}  // namespace invar

@@ -1,0 +1,113 @@
+#include "invar/plan/ranks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "invar/core/error.h"
+
+namespace invar {
+
+namespace {
+
+constexpr double kInFlight = 2;  // buckets at once
+// Of the time that communication runs beside backward, what it takes from it: kernels that move data hold some 10 to 16
+// of a card's 132 multiprocessors. An assumption.
+constexpr double kDrag = 0.1;
+
+std::int64_t share_of(std::int64_t bytes, int ranks) {
+    return (bytes + ranks - 1) / ranks;
+}
+
+std::int64_t& of(std::array<std::int64_t, kPurposes>& peak, Purpose purpose) {
+    return peak[std::size_t(purpose)];
+}
+
+double gradient_elements(const CountedStep& step) {
+    return double(step.elements);
+}
+
+// What is in flight beside the flat gradients: where they are rounded to travel, or shared out.
+std::int64_t in_flight_bytes(const CountedStep& step, const Ranks& ranks) {
+    if (ranks.count == 1 || (ranks.strategy != Strategy::zero2 && ranks.gradient_bytes == 4)) return 0;
+    const double scale = ranks.strategy == Strategy::zero2 ? 1.0 : double(ranks.gradient_bytes) / 4;
+    return std::int64_t(std::min(kInFlight * double(kBucketBytes), 4 * gradient_elements(step)) * scale);
+}
+
+}  // namespace
+
+std::string_view name_of(Strategy strategy) {
+    return strategy == Strategy::ddp ? "ddp" : strategy == Strategy::zero1 ? "zero1" : "zero2";
+}
+
+Strategy parse_strategy(std::string_view text) {
+    for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2})
+        if (name_of(strategy) == text) return strategy;
+    fail<UsageError>("strategy '{}': there are ddp, zero1 and zero2", text);
+}
+
+RankMemory memory_of_rank(const CountedStep& step, const Ranks& ranks) {
+    RankMemory memory;
+    memory.peak = step.step.peak;
+    const auto cut = [&](Purpose purpose) {
+        std::int64_t& bytes = of(memory.peak, purpose);
+        bytes = share_of(bytes, ranks.count);
+    };
+    if (ranks.strategy != Strategy::ddp) cut(Purpose::masters), cut(Purpose::optimizer);
+    if (ranks.strategy == Strategy::zero2) cut(Purpose::gradients);
+    of(memory.peak, Purpose::gradients) += in_flight_bytes(step, ranks);
+    std::int64_t saved = 0;
+    for (std::size_t i = 0; i < memory.peak.size(); ++i) saved += step.step.peak[i] - memory.peak[i];
+    memory.total = step.step.peak_total - saved;
+    memory.evaluation = step.evaluation.peak_total - saved;
+    memory.held = step.held - saved;
+    return memory;
+}
+
+std::int64_t saved_bytes(const CountedStep& step, const Ranks& ranks) {
+    return step.held - memory_of_rank(step, ranks).held;
+}
+
+Wire wire_bytes(const CountedStep& step, const Ranks& ranks) {
+    const double passes = double(ranks.count - 1) / double(ranks.count);
+    const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
+    const double handed_round =
+        ranks.strategy == Strategy::ddp ? gradients : double(step.weight_bytes) * double(step.elements);
+    return {passes * gradients, passes * handed_round};
+}
+
+double pass_seconds(double bytes, int ranks, const Card& card) {
+    if (ranks == 1) return 0;
+    const int near = std::min(ranks, card.node), nodes = (ranks + card.node - 1) / card.node;
+    double seconds = 0;
+    if (near > 1) seconds += bytes * double(near - 1) / double(near) / card.link + card.latency * (near - 1);
+    if (nodes > 1)
+        seconds += bytes / near * double(nodes - 1) / double(nodes) / card.network +
+                   card.latency * std::ceil(std::log2(double(nodes)));
+    return seconds;
+}
+
+RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& card) {
+    RankTime time;
+    time.compute = step_time(step.work, card, step.recorded);
+    if (ranks.count == 1) return time;
+    const bool shares = ranks.strategy != Strategy::ddp;
+    if (shares) time.compute.update /= ranks.count;  // each updates its part
+    const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
+    const double bucket = double(kBucketBytes) * double(ranks.gradient_bytes) / 4;
+    const int buckets = std::max(1, int(std::ceil(gradients / bucket)));
+    const double each = pass_seconds(gradients / buckets, ranks.count, card) * (shares ? 1 : 2);
+    const double backward = time.compute.backward / double(step.batches);  // of the last batch: sums travel once
+    double free_at = 0;  // the link, counted from the beginning of that backward
+    for (int i = 0; i < buckets; ++i) free_at = std::max(free_at, backward * (i + 1) / buckets) + each;
+    time.communication = each * buckets;
+    time.exposed = std::max(0.0, free_at - backward);
+    time.exposed += kDrag * std::max(0.0, time.communication - time.exposed);
+    if (shares) {
+        const double handed_round = pass_seconds(double(step.weight_bytes) * double(step.elements), ranks.count, card);
+        time.communication += handed_round;
+        time.exposed += handed_round;
+    }
+    return time;
+}
+
+}  // namespace invar

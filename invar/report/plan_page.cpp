@@ -1,0 +1,118 @@
+#include "invar/report/plan_page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+
+#include "invar/report/plot.h"
+#include "invar/report/style.h"
+#include "invar/report/text.h"
+
+namespace invar {
+
+namespace {
+
+// A line for each strategy of one precision, over the ranks as powers of two.
+std::string figure(const Plan& plan, const std::string& precision, const std::string& title, Plot::Scale scale,
+                   const std::function<double(const PlanRow&)>& value) {
+    Plot plot;
+    plot.title = fmt::format("{}, {}", title, precision);
+    plot.x_label = "ranks, as a power of two";
+    plot.scale = scale;
+    for (const PlanRow& first : plan.rows) {
+        if (first.precision != precision) continue;
+        PlotLine line;
+        line.label = name_of(first.ranks.strategy);
+        line.colour = int(plot.lines.size());
+        for (const PlanRow& row : plan.scaling)
+            if (row.precision == precision && row.ranks.strategy == first.ranks.strategy) {
+                line.series.x.push_back(std::log2(double(row.ranks.count)));
+                line.series.y.push_back(value(row));
+            }
+        plot.lines.push_back(std::move(line));
+    }
+    return fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", html_escaped(plot.title), svg_plot(plot));
+}
+
+std::string row_of(const std::vector<std::string>& cells, const char* tag) {
+    std::string html = "<tr>";
+    for (std::size_t i = 0; i < cells.size(); ++i)
+        html += i == 0 ? fmt::format("<th>{}</th>", html_escaped(cells[i]))
+                       : fmt::format("<{0}>{1}</{0}>", tag, html_escaped(cells[i]));
+    return html + "</tr>\n";
+}
+
+std::string table_of(const Plan& plan, const std::vector<PlanRow>& rows) {
+    std::vector<std::string> header = {"precision", "strategy", "ranks", "fits", "largest batch"};
+    for (int i = 0; i < kPurposes; ++i) header.emplace_back(name_of(Purpose(i)));
+    for (const char* more : {"total", "evaluation", "card", "on the wire", "ms/step", "not hidden, ms"})
+        header.emplace_back(more);
+    header.push_back(plan.unit.name + "/s");
+    header.emplace_back("of as many");
+    std::string html = "<div class=\"wide\"><table><thead>" + row_of(header, "th") + "</thead><tbody>\n";
+    for (const PlanRow& r : rows) {
+        std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)),
+                                          std::to_string(r.ranks.count), r.fits ? "yes" : "no",
+                                          r.largest_batch > 0 ? std::to_string(r.largest_batch) : "-"};
+        for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
+        for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
+            cells.push_back(human_bytes(double(bytes)));
+        cells.push_back(human_bytes(r.wire.total()));
+        cells.push_back(fmt::format("{:.3f}", 1e3 * r.time.total()));
+        cells.push_back(fmt::format("{:.3f}", 1e3 * r.time.exposed));
+        cells.push_back(report_number(r.per_second));
+        cells.push_back(fmt::format("{:.1f}%", 100 * r.scaling));
+        html += row_of(cells, "td");
+    }
+    return html + "</tbody></table></div>\n";
+}
+
+// The strategies by their lines.
+std::string legend_of(const Plan& plan) {
+    std::string html = "<div class=\"legend\">";
+    int colour = 0;
+    for (const PlanRow& row : plan.rows) {
+        if (row.precision != plan.rows.front().precision) break;
+        html +=
+            fmt::format("<span><span class=\"swatch fill{}\"></span>{}</span>", colour++, name_of(row.ranks.strategy));
+    }
+    return html + "</div>\n";
+}
+
+}  // namespace
+
+std::string plan_page(const Plan& plan, std::string_view model) {
+    const Card& card = plan.card;
+    const std::string title = fmt::format("{} on {}", model, card.is_cpu() ? "this CPU" : card.title);
+    std::string html = fmt::format(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+        "content=\"width=device-width, initial-scale=1\"><title>{0}</title><style>{1}</style></head><body><main>\n"
+        "<h1>{0}</h1>\n",
+        html_escaped(title), kReportStyle);
+    html += fmt::format(
+        "<dl><div><dt>parameters</dt><dd>{}</dd></div><div><dt>samples a step and rank</dt><dd>{}</dd></div>"
+        "<div><dt>memory of a card</dt><dd>{}, {} of it for driver and libraries</dd></div>"
+        "<div><dt>links</dt><dd>{} of a node at {:.3g} GB/s, {:.3g} GB/s between nodes</dd></div></dl>\n",
+        plan.parameters, plan.samples_per_step, human_bytes(double(card.memory)), human_bytes(double(card.reserved)),
+        card.node, 1e-9 * card.link, 1e-9 * card.network);
+    html += fmt::format("<h2>On {} ranks</h2>\n", plan.ranks) + table_of(plan, plan.rows);
+    html += "<h2>From 1 to 1024 ranks</h2>\n" + legend_of(plan) + "<div class=\"plots\">\n";
+    std::string last;
+    for (const PlanRow& row : plan.rows) {
+        if (row.precision == last) continue;
+        last = row.precision;
+        html += figure(plan, last, plan.unit.name + "/s of all ranks", Plot::Scale::log10,
+                       [](const PlanRow& r) { return r.per_second; });
+        html += figure(plan, last, "share of as many times one rank, %", Plot::Scale::linear,
+                       [](const PlanRow& r) { return 100 * r.scaling; });
+        html += figure(plan, last, "memory of a rank at the peak of a step, GiB", Plot::Scale::linear,
+                       [](const PlanRow& r) { return double(r.memory.total) / double(std::int64_t(1) << 30); });
+        html += figure(plan, last, "sent by a rank in a step, MiB", Plot::Scale::linear,
+                       [](const PlanRow& r) { return r.wire.total() / double(1 << 20); });
+    }
+    html += "</div>\n" + table_of(plan, plan.scaling);
+    return html + "</main></body></html>\n";
+}
+
+}  // namespace invar

@@ -1,0 +1,72 @@
+// `invar plan`: its tables, its JSON and page, and what it refuses in one line.
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+class Planning : public CliTest {
+  protected:
+    static Words plan(const Words& more) {
+        Words words = {"plan", "data=synthetic", "model=mlp", "data.batch_size=32", "--card", "h200"};
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
+};
+
+TEST_F(Planning, NeedsNoGpuToPlanForOne) {
+    const Result result = invar(plan({"--ranks", "8", "--precisions", "32-true,bf16-mixed"}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    for (const char* part : {"on 8 ranks of NVIDIA H200", "bf16-mixed  zero2     yes", "masters", "ms/step", "  1024 "})
+        EXPECT_TRUE(has(result.out, part)) << part << "\n" << result.out;
+}
+
+TEST_F(Planning, WritesJsonLinesAndAPage) {
+    const Result result =
+        invar(plan({"--ranks", "4", "--strategies", "ddp,zero1", "--json", "--quick", "--html", "plan.html"}));
+    ASSERT_EQ(result.code, 0) << result.err;
+    std::istringstream in(result.out);
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    ASSERT_EQ(lines.size(), 2u + 2 * 11);
+    EXPECT_EQ(lines[1].at("strategy"), "zero1");
+    EXPECT_EQ(lines[1].at("ranks"), 4);
+    EXPECT_EQ(lines[1].at("fits"), true);
+    EXPECT_GT(lines[1].at("ms_per_step"), 0);
+    // Gradients of 4 bytes, there and back: 3 of 4 parts twice.
+    EXPECT_EQ(lines[0].at("wire_bytes").get<double>(), 1.5 * lines[0].at("peak_bytes").at("gradients").get<double>());
+    EXPECT_TRUE(has(slurp(folder_ / "plan.html"), "<svg"));
+}
+
+TEST_F(Planning, EndsWithOneWhereNothingFits) {
+    const Result result = invar(plan({"--memory", "0.76", "data.batch_size=4096", "--quick"}));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_TRUE(has(result.out, "nothing fits; use a smaller batch")) << result.out;
+}
+
+TEST_F(Planning, TimesThisMachineWhereNoCardIsNamed) {
+    const Result result = invar({"plan", "data=synthetic", "model=mlp", "--device", "cpu", "--quick", "--ranks", "2"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(has(result.out, "on 2 ranks of this CPU, timed now")) << result.out;
+}
+
+TEST_F(Planning, RefusesInOneLine) {
+    const auto refuses = [&](const Words& words, const std::string& why) {
+        const Result result = invar(plan(words));
+        EXPECT_EQ(result.code, 2) << why;
+        EXPECT_TRUE(has(result.error(), why)) << result.err;
+    };
+    refuses({"--ranks", "0"}, "--ranks 0: must be 1 to 1024");
+    refuses({"--ranks", "2000"}, "--ranks 2000: must be 1 to 1024");
+    refuses({"--strategies", "fsdp"}, "strategy 'fsdp': there are ddp, zero1 and zero2");
+    refuses({"--wire", "fp8"}, "--wire fp8: gradients travel as fp32 or bf16");
+    refuses({"--link", "-1"}, "--link -1: must be above 0");
+    refuses({"--precisions", "fp8"}, "FP8");
+    const Result unknown = invar({"plan", "--card", "h20"});
+    EXPECT_EQ(unknown.code, 2);
+    EXPECT_TRUE(has(unknown.error(), "--card h20: there is no such card (did you mean 'h200'?); there are h200, h100"));
+}
+
+}  // namespace
+}  // namespace invar::cli
