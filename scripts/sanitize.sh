@@ -10,7 +10,7 @@ dir=build-${kind%%,*}
 targets=(all)
 selection=(-LE '^gpu$')
 if [ "$kind" = thread ]; then
-  folders=(core io data train diagnose validate)
+  folders=(core io dist data train diagnose validate)
   targets=("${folders[@]/#/test_}")
   selection=(-L "^($(IFS='|'; echo "${folders[*]}"))\$")
   export OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1

@@ -22,6 +22,8 @@
 #include "invar/data/image_folder.h"
 #include "invar/data/loader.h"
 #include "invar/data/mixup.h"
+#include "invar/tasks/registry.h"
+#include "invar/tasks/text_detection.h"
 #include "invar/data/registry.h"
 #include "invar/image/encode.h"
 
@@ -197,7 +199,10 @@ Batch batch_to_show(const Dataset& data, const Config& config, Split split, cons
         shuffle ? shuffled_order(data.size(), seed, a.epoch) : std::vector<std::int64_t>();
     std::vector<std::int64_t> chosen;
     std::string why;
-    for (std::int64_t i = 0; i < data.size() && std::int64_t(chosen.size()) < a.count; ++i) {
+    // Samples are mixed with others of their batch: that is read whole, and no other is shown.
+    const bool mixes = train && config.data.mixup > 0;
+    const std::int64_t wanted = mixes ? config.data.batch_size : a.count;
+    for (std::int64_t i = 0; i < data.size() && std::int64_t(chosen.size()) < wanted; ++i) {
         const std::int64_t sample = shuffle ? order[std::size_t(i)] : i;
         try {
             (void)data.read_for({a.epoch}, std::span(&sample, 1));
@@ -208,8 +213,9 @@ Batch batch_to_show(const Dataset& data, const Config& config, Split split, cons
     }
     check<IoError>(!chosen.empty(), "no sample can be shown: {}", why);
     Batch batch = data.read_for({a.epoch}, chosen);
-    if (train && config.data.mixup > 0) mix_pairs(batch, {config.data.mixup, data.info().outputs}, seed, a.epoch, 0);
-    return batch;
+    if (!mixes) return batch;
+    mix_pairs(batch, {config.data.mixup, data.info().outputs}, seed, a.epoch, 0);
+    return batch.head(a.count);
 }
 
 void check_images(const Dataset& data) {
@@ -225,7 +231,7 @@ void data_command(const DataArguments& a) {
     const Split wanted = a.split == "train" ? Split::train : Split::test;
     std::map<Split, Data> splits;
     for (const Split split : {Split::train, Split::test}) {
-        splits[split] = open_data(config.data, split, std::uint64_t(config.seed));
+        splits[split] = open_data(config.data, split, config.data_seed());
         check_images(*splits[split]);
     }
     const Data& data = splits.at(wanted);
@@ -240,7 +246,13 @@ void data_command(const DataArguments& a) {
     print_sizes(found.sizes);
     const auto* texts = dynamic_cast<const TextImages*>(data.get());
     print_pixels(found, *data->pixels(), texts != nullptr);
-    if (texts != nullptr) print_text_ceiling(*texts, a.samples, threads);
+    if (texts != nullptr) {
+        // By the settings of the task, where texts are what is trained on.
+        const std::shared_ptr<const Task> task = config.task.name() == "text_detection" ? make_task(config) : nullptr;
+        const auto* detection = dynamic_cast<const TextDetection*>(task.get());
+        const TextDetectionOptions options = detection != nullptr ? detection->options() : TextDetectionOptions();
+        print_text_ceiling(*texts, a.samples, threads, options.boxes, options.protocol);
+    }
     print_broken(found);
 
     const std::string file = a.output.empty() ? fmt::format("{}-{}.png", config.data.name(), a.split) : a.output;

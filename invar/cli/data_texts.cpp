@@ -22,8 +22,9 @@ std::string percent(double part, double all) {
 
 }  // namespace
 
-void print_text_ceiling(const TextImages& data, std::int64_t most, int threads) {
-    const std::vector<ImageCeiling> images = ceilings_of(data, most, threads);
+void print_text_ceiling(const TextImages& data, std::int64_t most, int threads, const detect::BoxOptions& boxes,
+                        const detect::IcdarOptions& protocol) {
+    const std::vector<ImageCeiling> images = ceilings_of(data, most, threads, boxes, protocol);
     Ceiling all;
     for (const ImageCeiling& image : images) all += image.ceiling;
     const double truths = double(all.counts.truths);

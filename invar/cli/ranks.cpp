@@ -33,6 +33,7 @@ void begin_as_rank(const std::string& command) {
     constexpr std::array kTogether{"train", ""};
     const bool together = std::ranges::find(kTogether, command) != kTogether.end();
     rank_here = launch.rank;
+    choose_gpu(launch);
     if (launch.rank > 0) {
         kept = ::memfd_create("log of a rank", MFD_CLOEXEC);
         if (kept >= 0) speak_into(kept);

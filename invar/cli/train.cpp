@@ -201,7 +201,7 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (ranks.leads()) remarks = trainer.setup().task->remarks_on_data(StopOnSignal::requested);
         if (!StopOnSignal::requested()) say_remarks(remarks);
     }
-    trainer.set_diagnosis(explain);
+    if (ranks.alone()) trainer.set_diagnosis(explain);  // of ranks, none has the whole step to replay
     TrainLine progress(quiet, exit_code);
     const RunSummary summary = trainer.fit(progress);
     progress.finish();

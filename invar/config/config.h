@@ -81,6 +81,7 @@ struct DataConfig : Part {
     bool drop_last = false;
     std::int64_t num_workers = 2;
     double mixup = 0.0;
+    std::int64_t seed = -1;  // -1: that of the run; see Config::data_seed
     bool operator==(const DataConfig&) const = default;
 };
 
@@ -166,6 +167,8 @@ struct Config {
     EarlyStoppingConfig early_stopping{};
     CheckpointConfig checkpoint{};
     LoggerConfig logger{};
+    // What the data themselves choose by chance goes by.
+    std::uint64_t data_seed() const { return std::uint64_t(data.seed >= 0 ? data.seed : seed); }
     bool operator==(const Config&) const = default;
 };
 

@@ -223,7 +223,10 @@ std::vector<Field> make_fields() {
          key("num_workers", &D::num_workers, within(0, 256), "Threads that prepare batches ahead; 0 for none."),
          key("mixup", &D::mixup, at_least(0),
              "Train on pairs of samples mixed by shares from Beta(mixup, mixup), their classes likewise; 0 for "
-             "none.")});
+             "none."),
+         key("seed", &D::seed, at_least(-1),
+             "Seed of what the data themselves choose by chance: scenes, made-up samples, which ones are kept to "
+             "validate on; -1 for that of the run.")});
 
     using O = OptimizerConfig;
     add_part_section(

@@ -199,7 +199,7 @@ std::vector<Key> keys() {
             "Has ch4_training_images and what belongs to it, or train and val, or images and gt."),
         key("format", &O::format, one_of({"quadrilaterals", "polygons"}),
             "Coordinates that a line of ground truth begins with: eight, or any even number from eight on."),
-        key("val_share", &O::val_share, below(0, 1),
+        key("val_share", &O::val_share, custom("above 0 and below 1", [](double v) { return v > 0 && v < 1; }),
             "Share of the images to validate on, chosen by the seed, where there are none of their own."),
         key("on_broken", &O::on_broken, one_of({"refuse", "skip"}),
             "An image that cannot be read ends the run; skip reads all of them once at the start and leaves such "

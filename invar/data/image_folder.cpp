@@ -259,7 +259,7 @@ const RegisterData<O> kImageFolder{
      key("size", &O::size, within(1, 4096), "Height and width that the network sees."),
      key("resize", &O::resize, within(0, 8192),
          "Validation sees the middle of the image with its shorter side resized to this; 0 for 8/7 of the size."),
-     key("val_share", &O::val_share, below(0, 1),
+     key("val_share", &O::val_share, custom("above 0 and below 1", [](double v) { return v > 0 && v < 1; }),
          "Share of each class to validate on, chosen by the seed, where there is no folder val or test."),
      key("on_broken", &O::on_broken, one_of({"refuse", "skip"}),
          "An image that cannot be read ends the run; skip reads all of them once at the start and leaves such out."),

@@ -10,6 +10,7 @@
 #include "invar/diagnose/finding.h"
 #include "invar/diagnose/first_bad.h"
 #include "invar/diagnose/vanished.h"
+#include "invar/train/low_precision.h"
 
 namespace invar {
 
@@ -174,7 +175,9 @@ bool Search::finite_with_modules_in_fp32(const std::vector<std::string>& paths, 
                 changed.emplace_back(module, module->precision());
                 module->set_precision(kFullPrecision);
             }
-    const bool finite = changed.size() == paths.size() && finite_in(setup_.precision, scale_, true, watcher);
+    // Where nothing would be left to compute in the precision asked for, another precision is the better advice.
+    const bool finite = changed.size() == paths.size() && finite_in(setup_.precision, scale_, true, watcher) &&
+                        computes_low(*setup_.model, setup_.precision);
     PrecisionOverrides overrides;
     for (const auto& [path, module] : setup_.model->modules())
         if (module->precision()) overrides.emplace_back(path, module->precision()->name());

@@ -1,8 +1,11 @@
 #include "invar/dist/launcher.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <vector>
 
 #include "invar/core/error.h"
 
@@ -55,6 +58,29 @@ constexpr Names kHydra{"mpirun", "mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANK
 constexpr Names kSlurm{"srun", "", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
 }  // namespace
+
+std::string gpu_for(const Launch& launch, const std::string& visible, int cards_of_machine) {
+    if (launch.size == 1) return "";
+    std::vector<std::string> cards;
+    for (std::size_t begin = 0, end = 0; begin < visible.size(); begin = end + 1) {
+        end = std::min(visible.find(',', begin), visible.size());
+        cards.push_back(visible.substr(begin, end - begin));
+    }
+    if (visible.empty())
+        for (int i = 0; i < cards_of_machine; ++i) cards.push_back(std::to_string(i));
+    return cards.size() < 2 ? "" : cards[std::size_t(launch.local_rank) % cards.size()];
+}
+
+void choose_gpu(const Launch& launch) {
+    constexpr const char* kVariable = "CUDA_VISIBLE_DEVICES";
+    std::error_code error;
+    int cards = 0;
+    for (std::filesystem::directory_iterator entry("/proc/driver/nvidia/gpus", error), end; !error && entry != end;
+         entry.increment(error))
+        ++cards;
+    const std::string chosen = gpu_for(launch, is_set(kVariable) ? std::getenv(kVariable) : "", cards);
+    if (!chosen.empty()) ::setenv(kVariable, chosen.c_str(), 1);
+}
 
 Launch launch_from_environment() {
     // A batch script has Slurm's variables too, but only what srun starts has a task of a step.

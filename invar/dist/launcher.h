@@ -17,4 +17,10 @@ struct Launch {
 // From the environment. Throws a UsageError where a launcher started several processes that cannot be joined.
 Launch launch_from_environment();
 
+// Which GPU this process should see, as a value for CUDA_VISIBLE_DEVICES: ranks of a machine take its cards in turn, of
+// those that `visible` (the variable's value now, "" for all) leaves. "" where there is nothing to choose.
+std::string gpu_for(const Launch& launch, const std::string& visible, int cards_of_machine);
+// Sets it, before anything asks for a GPU.
+void choose_gpu(const Launch& launch);
+
 }  // namespace invar

@@ -84,7 +84,8 @@ PoolSpec window_spec(const char* op, const Tensor& x, const Pool2dOptions& o) {
         if (o.padding[i] < 0 || 2 * o.padding[i] > o.kernel[i])
             fail("{}: padding ({}, {}) must be at most half of kernel ({}, {})", op, o.padding[0], o.padding[1],
                  o.kernel[0], o.kernel[1]);
-        if (x.size(1 + i) + 2 * o.padding[i] < o.kernel[i])
+        // Rounded up, a window may reach beyond the input, by less than a stride.
+        if (x.size(1 + i) + 2 * o.padding[i] + (o.ceil_mode ? stride(i) - 1 : 0) < o.kernel[i])
             fail("{}: kernel ({}, {}) is larger than the input {} with its padding ({}, {})", op, o.kernel[0],
                  o.kernel[1], x.shape().str(), o.padding[0], o.padding[1]);
     }

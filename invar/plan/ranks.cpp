@@ -35,16 +35,6 @@ std::int64_t in_flight_bytes(const CountedStep& step, const Ranks& ranks) {
 
 }  // namespace
 
-std::string_view name_of(Strategy strategy) {
-    return strategy == Strategy::ddp ? "ddp" : strategy == Strategy::zero1 ? "zero1" : "zero2";
-}
-
-Strategy parse_strategy(std::string_view text) {
-    for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2})
-        if (name_of(strategy) == text) return strategy;
-    fail<UsageError>("strategy '{}': there are ddp, zero1 and zero2", text);
-}
-
 RankMemory memory_of_rank(const CountedStep& step, const Ranks& ranks) {
     RankMemory memory;
     memory.peak = step.step.peak;

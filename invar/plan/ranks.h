@@ -8,16 +8,12 @@
 #include <string_view>
 
 #include "invar/core/memory.h"
+#include "invar/dist/strategy.h"
 #include "invar/plan/cards.h"
 #include "invar/plan/counted_step.h"
 #include "invar/plan/step_time.h"
 
 namespace invar {
-
-// ddp: every rank holds everything. zero1: masters and moments are shared out. zero2: gradients too.
-enum class Strategy : std::uint8_t { ddp, zero1, zero2 };
-std::string_view name_of(Strategy strategy);
-Strategy parse_strategy(std::string_view text);  // throws a UsageError
 
 struct Ranks {
     int count = 1;

@@ -7,7 +7,7 @@
 namespace invar {
 
 std::shared_ptr<const Task> make_task(const Config& config) {
-    const auto open = [data = Part(config.data), seed = std::uint64_t(config.seed)](Split split) {
+    const auto open = [data = Part(config.data), seed = config.data_seed()](Split split) {
         return open_data(data, split, seed);
     };
     const auto make = [model = config.model](const DataInfo& data) { return make_model(model, data); };

@@ -26,6 +26,7 @@ class TextDetection : public Task {
     explicit TextDetection(TaskParts parts, TextDetectionOptions options = {});
 
     std::string name() const override { return "text_detection"; }
+    const TextDetectionOptions& options() const { return options_; }
     std::shared_ptr<const Dataset> data(Split split) const override { return parts_.data(split); }
     std::unique_ptr<Module> make_model() const override { return parts_.make_model(); }
     std::string why_loss_is_no_mean() const override;

@@ -57,7 +57,9 @@ std::unique_ptr<Monitor::Measurement> Monitor::take_unused() {
 }
 
 void Monitor::measure(std::int64_t step, std::int64_t epoch, std::span<const Batch> group) {
-    const bool gradients = due(step, config_.gradients_every_n_steps),
+    // Where ranks share gradients out, none of them has those of a whole module.
+    const bool whole = !setup_.optimizer->store().sharding().shares_moments();
+    const bool gradients = whole && due(step, config_.gradients_every_n_steps),
                parameters = due(step, config_.parameters_every_n_steps),
                activations = due(step, config_.activations_every_n_steps);
     if (!gradients && !parameters && !activations) return;
@@ -151,7 +153,8 @@ void Monitor::judge_report(const ReportedStep& reported, Findings& findings) {
             names = fmt::format(" (NaN or Inf first in {})", setup_.optimizer->store().parameter_at(place).name);
         const std::string scale =
             setup_.scaler->enabled() ? fmt::format("; loss scale now {:g}", report.scale.scale) : "";
-        return fmt::format("skipped, {}{}{}", skip_reason(report), names, scale);
+        const std::string rank = report.step.bad_rank >= 0 ? fmt::format(" on rank {}", report.step.bad_rank) : "";
+        return fmt::format("skipped, {}{}{}{}", skip_reason(report), names, rank, scale);
     });
     if (!skipped) {
         small_ = norm < config_.grad_norm_low ? small_ + 1 : 0;

@@ -97,6 +97,8 @@ fs::path make_validation_folder(const Config& base) {
 Config config_for(const Validation& validation, const std::string& precision, int seed) {
     const bool baseline = precision == kBaseline;
     Config config = candidate_config(validation.options.base, precision);
+    // All arms and seeds are judged on the same data, and whoever looks at such a run again must find them.
+    if (seed > 0 && config.data.seed < 0) config.data.seed = config.seed;
     config.seed += seed;
     config.trainer.log_every_n_steps = logged_every(config.trainer);
     config.output_dir = validation.folder.string();

@@ -59,7 +59,7 @@ TEST_F(Planning, RefusesInOneLine) {
     };
     refuses({"--ranks", "0"}, "--ranks 0: must be 1 to 1024");
     refuses({"--ranks", "2000"}, "--ranks 2000: must be 1 to 1024");
-    refuses({"--strategies", "fsdp"}, "strategy 'fsdp': there are ddp, zero1 and zero2");
+    refuses({"--strategies", "fsdp"}, "strategy 'fsdp' is not known; there are ddp");
     refuses({"--wire", "fp8"}, "--wire fp8: gradients travel as fp32 or bf16");
     refuses({"--link", "-1"}, "--link -1: must be above 0");
     refuses({"--precisions", "fp8"}, "FP8");

@@ -148,6 +148,10 @@ TEST_F(TextDetectionCommands, HoldFp16AgainstTheExperimentItself) {
     const ConfigSources shipped{{std::filesystem::path(INVAR_SOURCE_DIR) / "configs"}};
     Config fp16 = load_config("dbnet_fp16", {}, shipped), fp32 = load_config("dbnet", {"trainer=fp16_safe"}, shipped);
     fp32.exp_name = fp16.exp_name;
+    // Two batches of 8 to a step, where the experiment takes one of 16; and as long a rise of the rate, in scenes.
+    EXPECT_EQ(fp16.data.batch_size * fp16.trainer.accumulate_grad_batches, load_config("dbnet", {}, shipped).data.batch_size);
+    fp32.data.batch_size = fp16.data.batch_size;
+    fp32.scheduler.warmup_steps = fp16.scheduler.warmup_steps;
     EXPECT_EQ(fp16.trainer.precision_overrides.size(), 2u);  // the heads, whose sums FP16 cannot hold
     fp32.trainer.precision_overrides = fp16.trainer.precision_overrides;
     EXPECT_EQ(to_yaml(fp16), to_yaml(fp32));

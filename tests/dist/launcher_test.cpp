@@ -78,6 +78,17 @@ TEST(Launcher, RefusesWhatCannotBe) {
     EXPECT_ERROR(launch_from_environment(), UsageError, "OMPI_COMM_WORLD_RANK is 'first'");
 }
 
+TEST(Launcher, GivesEachRankOfAMachineACardOfItsOwn) {
+    Launch launch{5, 8, 1, 4, "mpirun", "openmpi"};
+    EXPECT_EQ(gpu_for(launch, "", 4), "1");
+    EXPECT_EQ(gpu_for(launch, "", 1), "") << "one card for all";
+    EXPECT_EQ(gpu_for(launch, "2,6", 8), "6");
+    EXPECT_EQ(gpu_for(launch, "3", 8), "") << "as the launcher chose";
+    launch.local_rank = 3;
+    EXPECT_EQ(gpu_for(launch, "2,6", 8), "6");
+    EXPECT_EQ(gpu_for({}, "", 8), "");
+}
+
 TEST(Strategy, ReadsWhatOthersWrite) {
     EXPECT_EQ(parse_strategy("auto"), Strategy::ddp);
     EXPECT_EQ(parse_strategy("deepspeed_stage_1"), Strategy::zero1);
