@@ -102,7 +102,8 @@ IcdarFiles pairs_in(const TruthFolders& folders) {
                           folders.images.string());
     if (found.others > 0)
         pairs.notes.push_back(
-            fmt::format("{} files are left out, since only JPEG, PNG and WebP are read; the first: {}", found.others,
+            fmt::format("{} left out, since only JPEG, PNG and WebP are read; the first: {}",
+                        found.others == 1 ? "1 file is" : fmt::format("{} files are", found.others),
                         found.first_other));
     return pairs;
 }

@@ -169,7 +169,8 @@ ImageFolder list_image_folder(const ImageFolderOptions& options, Split split, st
                       folder.string(), split == Split::train ? "train on" : "validate on", options.val_share);
     if (others > 0)
         result.notes.push_back(fmt::format(
-            "{} files are left out, since only JPEG, PNG and WebP are read; the first: {}", others, first_other));
+            "{} left out, since only JPEG, PNG and WebP are read; the first: {}",
+            others == 1 ? "1 file is" : fmt::format("{} files are", others), first_other));
     if (options.on_broken == "skip") leave_out_broken(result);
     return result;
 }

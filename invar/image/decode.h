@@ -25,7 +25,7 @@ std::optional<ImageFormat> image_format(std::span<const std::uint8_t> bytes);
 ImageSize image_size(std::span<const std::uint8_t> bytes, const std::string& name, const DecodeLimits& limits = {});
 
 // Always three channels, as Pillow's convert("RGB") makes them: grey is repeated, alpha left out, CMYK printed on
-// white; of 16 bits the upper 8 stay. Of an animation this is the first frame.
+// white. Of 16 bits the upper 8 stay, where Pillow turns 16-bit grey white. Of an animation this is the first frame.
 Image decode_image(std::span<const std::uint8_t> bytes, const std::string& name, const DecodeLimits& limits = {});
 Image read_image(const std::filesystem::path& path, const DecodeLimits& limits = {});
 

@@ -311,16 +311,18 @@ void Trainer::share_buffers() {
 // The run is no worse without them.
 void Trainer::save_pictures() {
     if (setup_.test_data->batches_per_epoch() == 0 || !setup_.ranks->leads()) return;
+    std::size_t written = 0;
     try {
         const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
         const std::vector<Image> pictures =
             pictures_of(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision);
         const fs::path folder = RunFolder::pictures_of(folder_->path());
         if (!pictures.empty()) make_folders(folder);
-        for (std::size_t i = 0; i < pictures.size(); ++i)
-            write_file_atomically(folder / fmt::format("{}.jpg", i + 1), encode_jpeg(pictures[i]));
+        for (; written < pictures.size(); ++written)
+            write_file_atomically(folder / fmt::format("{}.jpg", written + 1), encode_jpeg(pictures[written]));
     } catch (const Error& error) {
-        observer_->noted(fmt::format("there are no pictures of what the model predicts: {}", error.what()));
+        observer_->noted(fmt::format("{} pictures of what the model predicts: {}; the model is saved all the same",
+                                     written == 0 ? "there are no" : "there are no more", error.what()));
     }
 }
 

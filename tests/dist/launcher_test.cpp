@@ -12,16 +12,24 @@
 namespace invar {
 namespace {
 
-// Sets what a launcher sets, and clears what others do, until it ends.
+// Sets what a launcher sets, and nothing else of the kind, until it ends.
 class Environment {
   public:
     explicit Environment(const std::map<std::string, std::string>& set) {
+        clear();
+        for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
+    }
+    ~Environment() { clear(); }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+
+  private:
+    static void clear() {
         for (const char* name :
              {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
               "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID",
               "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"})
             ::unsetenv(name);
-        for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
     }
 };
 
