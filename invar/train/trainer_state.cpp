@@ -37,6 +37,8 @@ void Trainer::save() {
     if (unstable_) return;  // every checkpoint is a good one
     measure_memory();
     write_summary("running");
+    // What a rank sent while it died may be anything: only what all have lived through is kept.
+    setup_.ranks->barrier();
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
     if (setup_.ranks->leads()) {
         Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
