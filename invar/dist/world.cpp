@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/core/loaded_from.h"
 #include "invar/dist/communicator.h"
 #include "invar/dist/launcher.h"
 
@@ -27,19 +28,13 @@ std::unique_ptr<Communicator>& joined() {
     return communicator;
 }
 
-// The folder that this library, or the program it is part of, was loaded from.
-std::filesystem::path own_folder() {
-    Dl_info info{};
-    if (dladdr(reinterpret_cast<void*>(&world), &info) == 0 || info.dli_fname == nullptr) return {};
-    return std::filesystem::path(info.dli_fname).parent_path();
-}
-
 const char* people_say(const std::string& library) {
     return library == "mpich" ? "MPICH" : "Open MPI";
 }
 
 TransportStart find_start(const Launch& launch) {
-    const std::filesystem::path path = own_folder() / fmt::format("libinvar_{}.so", launch.library);
+    const std::filesystem::path path =
+        loaded_from(reinterpret_cast<void*>(&world)) / fmt::format("libinvar_{}.so", launch.library);
     const std::string so = fmt::format("{} started {} processes of {}", launch.by, launch.size,
                                        people_say(launch.library));
     std::error_code error;

@@ -9,6 +9,7 @@
 
 #include "invar/core/device_loader.h"
 #include "invar/core/error.h"
+#include "invar/core/loaded_from.h"
 #include "invar/kernels/cpu/select.h"
 #include "invar/kernels/stand_in.h"
 
@@ -24,13 +25,6 @@ std::array<std::atomic<Kernels*>, 2>& registered() {
     return kernels;
 }
 
-// The folder that this library, or the program it is part of, was loaded from.
-std::filesystem::path own_folder() {
-    Dl_info info{};
-    if (dladdr(reinterpret_cast<void*>(&resolve_device), &info) == 0 || info.dli_fname == nullptr) return {};
-    return std::filesystem::path(info.dli_fname).parent_path();
-}
-
 std::string why_not_there(const std::filesystem::path& path) {
     constexpr std::string_view kWhyNotBuilt = INVAR_WHY_NO_CUDA;
     if (kWhyNotBuilt.empty()) return fmt::format("{} is not there, although it was built", path.string());
@@ -39,7 +33,7 @@ std::string why_not_there(const std::filesystem::path& path) {
 
 // Loads and starts the CUDA library; says what is missing, or nothing where it runs. It stays loaded.
 std::string start_cuda() {
-    const std::filesystem::path path = own_folder() / kCudaLibrary;
+    const std::filesystem::path path = loaded_from(reinterpret_cast<void*>(&resolve_device)) / kCudaLibrary;
     std::error_code error;
     if (!std::filesystem::exists(path, error)) return why_not_there(path);
     // Asked first: CUDA's libraries are large, and a machine without a driver should not wait for them.

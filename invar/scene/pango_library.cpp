@@ -5,6 +5,7 @@
 #include <string>
 
 #include "invar/core/error.h"
+#include "invar/core/loaded_from.h"
 #include "invar/scene/pango/start.h"
 #include "invar/scene/scene.h"
 
@@ -19,13 +20,8 @@ struct Loaded {
     std::string why_not;
 };
 
-// From the folder of this library, or of the program it is part of.
 Loaded load() {
-    Dl_info info{};
-    std::filesystem::path folder;
-    if (dladdr(reinterpret_cast<void*>(&has_pango), &info) != 0 && info.dli_fname != nullptr)
-        folder = std::filesystem::path(info.dli_fname).parent_path();
-    const std::filesystem::path path = folder / kLibrary;
+    const std::filesystem::path path = loaded_from(reinterpret_cast<void*>(&has_pango)) / kLibrary;
     std::error_code error;
     if (!std::filesystem::exists(path, error))
         return {nullptr,
