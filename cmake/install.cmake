@@ -8,7 +8,7 @@ if(NOT BUILD_SHARED_LIBS)
   install(TARGETS invar_flags invar_common_flags EXPORT invarTargets)  # which a static library names
 endif()
 install(DIRECTORY invar/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/invar
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.inc" PATTERN "kernels/cpu" EXCLUDE PATTERN "scene/pango" EXCLUDE PATTERN "dist/mpi" EXCLUDE PATTERN "cli" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.inc" PATTERN "kernels/cpu" EXCLUDE PATTERN "scene/pango" EXCLUDE PATTERN "dist/mpi" EXCLUDE PATTERN "dist/nccl" EXCLUDE PATTERN "cli" EXCLUDE)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/invar)
 install(EXPORT invarTargets NAMESPACE invar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/invar)
 file(RELATIVE_PATH invar_lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
@@ -17,6 +17,7 @@ install(TARGETS invar_program DESTINATION ${CMAKE_INSTALL_BINDIR})
 # The documents as they lie in the source tree, so that their links hold.
 install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES tools/pytorch/invar_probe.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/tools/pytorch)
 install(PROGRAMS scripts/wandb_upload.py scripts/validate_fp16.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts)
 
 if(TARGET invar_pango)
@@ -33,6 +34,11 @@ if(TARGET invar_cuda)
   # CUDA's own libraries come from the machine: beside us, where the toolkit puts them, or where LD_LIBRARY_PATH says.
   set_target_properties(invar_cuda PROPERTIES INSTALL_RPATH "$ORIGIN:/usr/local/cuda/lib64:/usr/local/cuda/lib")
   install(TARGETS invar_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
+if(TARGET invar_nccl)
+  set_target_properties(invar_nccl PROPERTIES INSTALL_RPATH "$ORIGIN:/usr/local/cuda/lib64:/usr/local/cuda/lib")
+  install(TARGETS invar_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
 configure_package_config_file(cmake/invarConfig.cmake.in ${CMAKE_BINARY_DIR}/invarConfig.cmake

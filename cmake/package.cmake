@@ -2,7 +2,7 @@
 # libraries such a machine would miss, and the tests and benchmarks that want its GPU (scripts/gpu-test.sh).
 set(bundle_libexec ${CMAKE_INSTALL_LIBEXECDIR}/invar)
 file(RELATIVE_PATH lib_from_libexec /${bundle_libexec} /${CMAKE_INSTALL_LIBDIR})
-foreach(program test_gpu gpu_kernels gpu_attention own_convnet own_gpt)
+foreach(program test_gpu nccl_stand_in gpu_kernels gpu_attention own_convnet own_gpt)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_libexec}")
     install(TARGETS ${program} RUNTIME DESTINATION ${bundle_libexec} LIBRARY DESTINATION ${bundle_libexec} COMPONENT bundle EXCLUDE_FROM_ALL)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "invar/cli/console.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/cpu_use.h"
+#include "invar/dist/strategy.h"
 #include "invar/report/text.h"
 #include "invar/train/run_folder.h"
 
@@ -24,6 +26,12 @@ struct BenchArguments : ConfigArguments {
     bool json = false;
 };
 
+// Of the time in which something travels between ranks, that in which they wait for it. A little of the waiting is for
+// the thread that sends.
+double exposed_share(const BenchResult& r) {
+    return r.exchange_ms > 0 ? std::min(1.0, r.exposed_ms / r.exchange_ms) : 0.0;
+}
+
 std::string json_of(const BenchResult& r) {
     JsonLine line;
     line.add("precision", r.precision)
@@ -36,6 +44,11 @@ std::string json_of(const BenchResult& r) {
     line.add("flops_per_step", r.flops_per_step).add("flops_per_s", r.flops_per_s);
     line.add("product_flops_per_s", r.product_flops_per_s).add("product_share", r.flops_per_s / r.product_flops_per_s);
     if (r.memory_used > 0) line.add("card_bytes", r.memory_used);
+    if (r.ranks > 1)
+        line.add("ranks", r.ranks)
+            .add("exchange_ms", r.exchange_ms)
+            .add("exposed_ms", r.exposed_ms)
+            .add("exposed_share", exposed_share(r));
     if (std::isfinite(r.waited_share)) line.add("waited_share", r.waited_share);
     line.add("peak_bytes", memory_line(r.memory.peak, r.memory.peak_total));
     return line.add("device", r.device).add("threads", r.threads).text();
@@ -55,6 +68,8 @@ std::string table_of(const std::vector<BenchResult>& results) {
         "precision", "ms/step", results.front().rate.unit + "/s", "vs FP32", large ? "TFLOP/s" : "GFLOP/s",
         "of product"};
     if (levels) header.insert(header.begin() + 1, "recompute");
+    const bool ranks = results.front().ranks > 1;
+    if (ranks) header.insert(header.end(), {"exchange", "not hidden"});
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
     header.push_back("total");
     const bool card = results.front().memory_used > 0;
@@ -72,6 +87,10 @@ std::string table_of(const std::vector<BenchResult>& results) {
             fmt::format("{:.1f}", r.flops_per_s * (large ? 1e-12 : 1e-9)),
             disturbed ? "-" : fmt::format("{:.1f}%", 100 * r.flops_per_s / r.product_flops_per_s)};
         if (levels) cells.insert(cells.begin() + 1, r.recompute);
+        if (ranks) {
+            cells.push_back(fmt::format("{:.2f} ms", r.exchange_ms));
+            cells.push_back(fmt::format("{:.0f}%", 100 * exposed_share(r)));
+        }
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(double(r.memory.peak_total)));
         if (card) cells.push_back(human_bytes(double(r.memory_used)));
@@ -99,14 +118,21 @@ int bench(const BenchArguments& arguments) {
         return 0;
     }
     const BenchResult& first = results.front();
-    say(fmt::format("{}, {} a step, on {} with {}; median of {}", options.base.model.name(),
-                    count_of(first.samples_per_step, "sample"), first.device, count_of(first.threads, "thread"),
+    const std::string ranks = first.ranks > 1 ? fmt::format(" by {} ranks ({}), each", first.ranks,
+                                                            name_of(parse_strategy(options.base.trainer.strategy)))
+                                              : "";
+    say(fmt::format("{}, {} a step,{} on {} with {}; median of {}", options.base.model.name(),
+                    count_of(first.samples_per_step, "sample"), ranks, first.device, count_of(first.threads, "thread"),
                     count_of(options.steps, "step")));
     say_why_on_cpu(options.base);
     if (first.graph_parts > 0)
         say(fmt::format("replayed as a CUDA graph of {} parts; each time is the mean of a stretch of steps",
                         first.graph_parts));
     print(table_of(results));
+    if (first.ranks > 1)
+        say("samples and arithmetic are those of all ranks, memory that of the one that holds the most; not hidden: "
+            "the "
+            "share of the exchange that ranks wait for");
     if (const std::string why = disturbance(results); !why.empty())
         say(fmt::format("times were disturbed and are not compared: {}", why));
     return 0;

@@ -8,7 +8,9 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/preflight.h"
 #include "invar/cli/start_up.h"
+#include "invar/dist/launcher.h"
 #include "invar/io/jsonl.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/run_folder.h"
@@ -77,7 +79,8 @@ std::string json_line(std::string_view wanted, const TaskCheck& all) {
     return line.text();
 }
 
-int check_command(const CheckArguments& a) {
+int check_command(const CheckArguments& a, int& exit_code) {
+    if (launch_from_environment().size > 1) return preflight_command(a, a.json, exit_code);
     const Config config = a.load();
     CheckOptions options;
     options.samples = a.samples;
@@ -107,10 +110,12 @@ void add_check(CLI::App& app, int& exit_code) {
         ->option_text("N")
         ->check(CLI::PositiveNumber);
     command->add_flag("--json", arguments->json, "Print one JSON object for each check");
-    command->footer(example({"invar check fashion_mnist", "invar check data=synthetic model=mlp --json"}) +
-                    "\n\nExits with 1 where a check fails, and with 0 where all pass or only warn." +
-                    read_more("CHECK.md", "tells what each check does"));
-    command->callback([arguments, &exit_code] { exit_code = check_command(*arguments); });
+    command->footer(
+        example({"invar check fashion_mnist", "invar check data=synthetic model=mlp --json"}) +
+        "\n\nExits with 1 where a check fails, and with 0 where all pass or only warn.\nUnder mpirun or srun it "
+        "looks instead at what every rank has and at how they reach each other." +
+        read_more("CHECK.md", "tells what each check does"));
+    command->callback([arguments, &exit_code] { exit_code = check_command(*arguments, exit_code); });
 }
 
 }  // namespace invar::cli

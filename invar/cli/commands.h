@@ -19,6 +19,7 @@ void add_eval(CLI::App& app, int& exit_code);
 void add_predict(CLI::App& app, int& exit_code);
 void add_export(CLI::App& app, int& exit_code);
 void add_sample(CLI::App& app, int& exit_code);
+void add_runs(CLI::App& app, int& exit_code);
 void add_formats(CLI::App& app, int& exit_code);
 void add_ops(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);

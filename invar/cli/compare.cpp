@@ -28,7 +28,8 @@ struct CompareArguments {
     std::vector<std::string> paths;  // BASELINE CANDIDATE ..., each perhaps several with commas
     std::vector<std::string> baseline, candidate;
     std::string metric, direction, value = "last", report;
-    double margin = Limits{}.margin;
+    std::string margin = Limits{}.word();
+    std::int64_t samples = 0;
     bool json = false, any_length = false;
 };
 
@@ -181,7 +182,8 @@ std::vector<std::string> words_of(const CompareArguments& a) {
     if (!a.metric.empty()) words.insert(words.end(), {"--metric", a.metric});
     if (!a.direction.empty()) words.insert(words.end(), {"--direction", a.direction});
     if (a.value != "last") words.insert(words.end(), {"--value", a.value});
-    if (a.margin != Limits{}.margin) words.insert(words.end(), {"--margin", fmt::format("{}", a.margin)});
+    if (a.margin != Limits{}.word()) words.insert(words.end(), {"--margin", a.margin});
+    if (a.samples > 0) words.insert(words.end(), {"--samples", std::to_string(a.samples)});
     if (a.any_length) words.emplace_back("--any-length");
     if (!a.report.empty()) words.insert(words.end(), {"--report", a.report});
     return words;
@@ -190,8 +192,9 @@ std::vector<std::string> words_of(const CompareArguments& a) {
 int compare_command(const CompareArguments& a) {
     check<UsageError>(a.value == "last" || a.value == "best", "--value {}: must be last or best",
                       a.value.substr(0, 80));
+    check<UsageError>(a.samples >= 0, "--samples {}: must be at least 1", a.samples);
     Comparison comparison;
-    comparison.limits = limits_from(a.margin);
+    comparison.limits = Limits::parse(a.margin);
 
     // The words come first, what is named by an option is added: BASELINE with --candidate works, and so does neither.
     std::vector<std::string> baseline = a.baseline;
@@ -217,8 +220,12 @@ int compare_command(const CompareArguments& a) {
     for (std::size_t i = 1; i < arms.size(); ++i) comparison.candidates.push_back(arm_of(arms[i], comparison, take));
     check_lengths(comparison, a.any_length);
     const auto is_share = [](const RunRecord& run) { return run.metric >= 0 && run.metric <= 1; };
-    comparison.percent =
-        comparison.metric.ends_with("accuracy") && std::ranges::all_of(comparison.baseline.runs, is_share);
+    const bool shares = std::ranges::all_of(comparison.baseline.runs, is_share);
+    comparison.percent = comparison.metric.ends_with("accuracy") && shares;
+    check_unit(comparison.limits, comparison.metric, shares);
+    check<UsageError>(a.samples == 0 || shares, "--samples {}: {} is no share of samples, which lies from 0 to 1",
+                      a.samples, comparison.metric);
+    comparison.samples = a.samples;
     for (RunRecord& run : comparison.baseline.runs) {
         const Doubt doubt = doubt_learning(run, comparison.metric, comparison.direction);
         if (doubt.certain) run.not_learned = doubt.why;
@@ -253,8 +260,8 @@ void add_compare(CLI::App& app, int& exit_code) {
     CompareArguments& a = *arguments;
     command
         ->add_option("paths", a.paths,
-                     "Run folders, Lightning's metrics.csv or JSON lines; several runs of an arm with commas, or a "
-                     "folder that holds them")
+                     "Run folders of ours, Lightning's, Hugging Face's, TensorBoard's, W&B's or MLflow's, CSV or JSON "
+                     "lines; several runs of an arm with commas, or a folder that holds them")
         ->option_text("BASELINE CANDIDATE [CANDIDATE ...]");
     command->add_option("--baseline", a.baseline, "One more run of the baseline; may be repeated")
         ->option_text("PATH")
@@ -270,8 +277,11 @@ void add_compare(CLI::App& app, int& exit_code) {
                      "Which way is better: higher or lower; left out, as the metric's name says")
         ->option_text("lower|higher");
     command->add_option("--value", a.value, "Which value stands for a run: last or best")->option_text("last|best");
-    command->add_option("--margin", a.margin, "Relative difference that does not matter; twice of it is harm")
-        ->option_text("0.01");
+    command->add_option("--margin", a.margin, kMarginHelp)->option_text("0.01|0.5pp|abs:0.005");
+    command
+        ->add_option("--samples", a.samples,
+                     "How many samples the metric is a share of, as an accuracy is; left out, as our run folders say")
+        ->option_text("N");
     command->add_flag("--any-length", a.any_length, "Judge runs of different length, or cut short, as they are");
     command->add_option("--report", a.report, "Write report.md, report.json and report.html into this folder")
         ->option_text("DIR");
@@ -279,7 +289,8 @@ void add_compare(CLI::App& app, int& exit_code) {
     command->footer(
         example({"invar compare runs/fp32 runs/fp16 --report report",
                  "invar compare logs/fp32/version_0/metrics.csv logs/fp16/version_0/metrics.csv --metric val/hmean",
-                 "invar compare a_seed0.jsonl,a_seed1.jsonl b_seed0.jsonl,b_seed1.jsonl --metric eval_loss"}) +
+                 "invar compare a_seed0.jsonl,a_seed1.jsonl b_seed0.jsonl,b_seed1.jsonl --metric eval_loss",
+                 "invar compare 'export.csv:fp32*' 'export.csv:bf16*'"}) +
         "\n\nEnds with 0 on PASS, 3 on MARGINAL, 1 on FAIL, 4 on INVALID (the baseline learned nothing, "
         "broke\ndown, or its metric is 0), 2 where the runs cannot be compared.");
     command->callback([arguments, &exit_code] { exit_code = compare_command(*arguments); });

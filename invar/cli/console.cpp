@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "invar/cli/ranks.h"
 #include "invar/tasks/metric.h"
 
 namespace invar::cli {
@@ -72,7 +73,8 @@ bool is_number(std::string_view cell) {
 bool on_terminal() {
     static const bool yes = [] {
         const char* term = std::getenv("TERM");
-        return ::isatty(STDOUT_FILENO) == 1 && !(term != nullptr && std::string_view(term) == "dumb");
+        return ::isatty(STDOUT_FILENO) == 1 && launcher_has_terminal() &&
+               !(term != nullptr && std::string_view(term) == "dumb");
     }();
     return yes;
 }

@@ -10,14 +10,17 @@
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
+#include "invar/cli/diagnose_probe.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/diagnose/failure.h"
+#include "invar/diagnose/probe.h"
 #include "invar/io/file.h"
 #include "invar/ops/to.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/text.h"
+#include "invar/train/low_precision.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/summary.h"
 
@@ -29,7 +32,7 @@ namespace {
 
 struct DiagnoseArguments : ConfigArguments {
     int steps = DiagnoseOptions{}.steps;
-    std::string as, html;
+    std::string as, html, patch;
     bool json = false;
 };
 
@@ -57,6 +60,19 @@ void print_updates(const Diagnosis& d) {
     if (lost > 0) print(table.fitted("  ", {"updates"}));
 }
 
+void print_concerns(const Diagnosis& d) {
+    for (const Concern& c : d.concerns) {
+        say(paint(Colour::yellow, c.text));
+        if (c.remedy) say(fmt::format("remedy: {}", paint(Colour::green, shell_word(c.remedy.str()))));
+    }
+}
+
+// Of a run in FP32: steps that jump, and FP32's own NaN and Inf.
+void leave_to_fp32(Diagnosis& d) {
+    std::erase_if(d.concerns, [](const Concern& c) { return c.kind != Concern::Kind::spike; });
+    if (d.finding && d.finding.step_finite) d.finding = {};
+}
+
 void print_diagnosis(const Diagnosis& d, const std::string& name) {
     say(fmt::format("{}: {} step{} in FP32, held against {}", name, d.steps, d.steps == 1 ? "" : "s",
                     name_of(d.format)));
@@ -65,9 +81,11 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
         print_finding(d.finding);
         return;
     }
-    Table table({"module", "direction", "largest", "smallest", "overflow", "subnormal", "vanish", "head-room"});
+    Table table(
+        {"module", "direction", "largest", "smallest", "overflow", "subnormal", "vanish", "head-room", "off FP32"});
     for (const PassageRow& r : passage_rows(d))
-        table.row({r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room});
+        table.row(
+            {r.module, r.direction, r.largest, r.smallest, r.overflow, r.subnormal, r.vanish, r.head_room, r.off});
     print(table.fitted("  ", {"smallest", "subnormal", "largest"}));
     if (const std::string note = rows_note(d); !note.empty()) say("  " + paint(Colour::dim, note));
     say("");
@@ -76,10 +94,7 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     print_updates(d);
     say("");
     if (d.finding) print_finding(d.finding);
-    for (const Concern& c : d.concerns) {
-        say(paint(Colour::yellow, c.text));
-        if (c.remedy) say(fmt::format("remedy: {}", paint(Colour::green, shell_word(c.remedy.str()))));
-    }
+    print_concerns(d);
     if (d.healthy()) say(paint(Colour::green, healthy_sentence(d)));
 }
 
@@ -137,8 +152,9 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
     }
     config.init_from.clear();  // the weights are kept with the failure
     Finding finding;
-    Replayed step;
+    Replayed step, in_full;
     std::string precision;
+    bool low = false;
     {
         Setup setup(config);
         precision = setup.precision.name();
@@ -146,8 +162,13 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
         const std::vector<Batch> group = on_device(failure.group, setup.device);
         step = replay(*setup.model, *setup.optimizer, {group, failure.rng},
                       {setup.precision, failure.scale, true, setup.loss, nullptr});
+        in_full = replay(*setup.model, *setup.optimizer, {group, failure.rng},
+                         {kFullPrecision, 1.0, false, setup.loss, nullptr});
+        low = computes_low(*setup.model, setup.precision);
     }
     Diagnosis diagnosis = watch(a, config, finding ? 1 : a.steps, &failure.state, failure.group);
+    // What another precision would have met is no reason for what this one did.
+    if (!low && a.as.empty()) leave_to_fp32(diagnosis);
     if (finding) diagnosis.finding = finding;
     const fs::path page = write_page(a, diagnosis, config, run);
     const std::int64_t number = failure.progress.step + 1;  // progress counts the steps before it
@@ -155,30 +176,51 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
     if (a.json && finding) {
         say(finding.json().text());
     } else if (a.json) {
-        const nlohmann::json all = {{"found", false},
-                                    {"step", number},
-                                    {"loss", step.loss},
-                                    {"stopped", reason},
-                                    {"diagnosis", nlohmann::json::parse(json_diagnosis(diagnosis))}};
+        const nlohmann::json all = {
+            {"found", false},    {"step", number},
+            {"loss", step.loss}, {"loss_in_fp32", in_full.loss},
+            {"stopped", reason}, {"diagnosis", nlohmann::json::parse(json_diagnosis(diagnosis))}};
         say(all.dump());
     } else {
         say_why_on_cpu(config);
-        say(fmt::format("{}: step {} replayed in {} at loss scale {:g}", run.string(), number, precision,
+        const std::string whose =
+            failure.rank < 0 ? "" : fmt::format(", the part of rank {} of {}", failure.rank, failure.ranks);
+        say(fmt::format("{}: step {}{} replayed in {} at loss scale {:g}", run.string(), number, whose, precision,
                         failure.scale));
         if (finding) {
             print_finding(finding);
         } else {
-            say(fmt::format("the step is finite, its loss is {:.6g}", step.loss));
+            say(fmt::format("the step is finite, its loss is {:.6g}{}", step.loss,
+                            low ? fmt::format("; in FP32 it is {:.6g}", in_full.loss) : ""));
             if (!reason.empty()) say("the run stopped: " + reason);
-            say("");
-            print_diagnosis(diagnosis, config.exp_name);
+            if (low || !a.as.empty()) {
+                say("");
+                print_diagnosis(diagnosis, config.exp_name);
+            } else {
+                say("the run was computed in FP32: no other precision is to blame, and none would mend it");
+                print_concerns(diagnosis);
+            }
         }
         say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }
     return diagnosis.finding ? 1 : 0;
 }
 
+// Nothing where the words name no probe.
+std::optional<int> diagnose_words_of_probes(const DiagnoseArguments& a) {
+    ProbeArguments probes{{}, a.steps, a.as, a.html, a.patch, a.json};
+    bool any = false;
+    for (const std::string& word : a.words)
+        if (!is_override(word)) probes.folders.push_back(word), any = any || is_probe(word);
+    check<UsageError>(any || a.patch.empty(), "--patch is for a probe of a PyTorch run");
+    if (!any) return {};
+    check<UsageError>(a.overrides().empty(), "{}: a probe is read as it is; it has no keys to set",
+                      a.overrides().front());
+    return diagnose_probes(probes);
+}
+
 int diagnose_command(DiagnoseArguments& a) {
+    if (const std::optional<int> code = diagnose_words_of_probes(a)) return *code;
     const std::string word = a.config();
     const bool of_run = is_run(word);
     if (of_run && has_failure(word)) return replay_run(a, word);
@@ -212,20 +254,25 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("diagnose", "Show where low precision hurts a model, or why a run broke");
     auto arguments = std::make_shared<DiagnoseArguments>();
     DiagnoseArguments& a = *arguments;
-    a.add_to(*command, "[CONFIG|RUN] [key=value ...]", "An experiment, a YAML file or the folder of a run");
+    a.add_to(*command, "[CONFIG|RUN|PROBE [PROBE]] [key=value ...]",
+             "An experiment, a YAML file, the folder of a run, or one or two probes of PyTorch runs");
     command->add_option("--steps", a.steps, "Steps to watch")->option_text("N");
     command
         ->add_option("--as", a.as, "Format to hold values against: fp16, bf16, e4m3 or e5m2; the run's own, else fp16")
         ->option_text("FORMAT");
     command->add_option("--html", a.html, "Where the heat maps go")->option_text("FILE");
+    command->add_option("--patch", a.patch, "Where the patch goes that keeps a probe's modules in FP32")
+        ->option_text("FILE");
     command->add_flag("--json", a.json, "Print one JSON object");
     command->footer(
         example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                 "invar diagnose runs/fashion_mnist"}) +
-        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Exits "
-                    "with 1 where NaN or Inf is found, with 2 where it cannot look.",
+                 "invar diagnose runs/fashion_mnist", "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
+        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. A probe is what "
+                    "invar_probe.py wrote of a PyTorch run. Exits with 1 where NaN or Inf is found or two "
+                    "probes part, with 2 where it cannot look.",
                     program_name()) +
-        read_more("DIAGNOSE.md", "tells how to read the table"));
+        read_more("DIAGNOSE.md", "tells how to read the table") +
+        read_more("PROBE.md", "tells how to probe a PyTorch run"));
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 

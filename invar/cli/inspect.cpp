@@ -1,6 +1,4 @@
 // `invar inspect`: weights, gradients or activations of any framework, and what smaller formats would make of them.
-#include "invar/formats/inspect.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
+#include "invar/formats/tensor_history.h"
 #include "invar/io/jsonl.h"
 #include "invar/io/safetensors_header.h"  // Quoted
 #include "invar/report/text.h"
@@ -22,7 +21,7 @@ namespace {
 
 struct InspectArguments {
     std::vector<std::string> files;
-    std::string formats = "fp16,bf16,fp8";
+    std::string formats = "fp16,bf16,fp8", tensor;
     int top = 20, threads = 0;
     bool json = false;
 };
@@ -196,10 +195,65 @@ void print_json(const Inspection& inspection) {
     say(total.add("bytes", inspection.bytes).add("seconds", inspection.seconds).text());
 }
 
+void print_history(const std::vector<TensorAtStep>& history, const std::vector<Dtype>& formats) {
+    std::vector<std::string> header = {"step", "norm", "min", "max", "zero"}, dispensable;
+    for (const Dtype format : formats)
+        for (const char* what : {"subnormal", "vanish"}) header.push_back(fmt::format("{} {}", name_of(format), what));
+    header.emplace_back("NaN, Inf");
+    for (std::size_t i = header.size() - 1; i-- > 5;) dispensable.push_back(header[i]);
+    Table table(header);
+    for (const TensorAtStep& at : history) {
+        const Tally& tally = at.tensor.tally;
+        std::vector<std::string> row = {at.step ? fmt::format("{}", *at.step) : short_name(at.file.string()),
+                                        fmt::format("{:.4g}", at.norm), fmt::format("{:.4g}", at.least),
+                                        fmt::format("{:.4g}", at.greatest),
+                                        share(double(tally.zeros) / double(std::max<std::int64_t>(1, tally.values)))};
+        for (std::size_t i = 0; i < formats.size(); ++i) {
+            const Fate fate = fate_of(tally, i, formats[i]);
+            row.insert(row.end(), {share(fate.subnormal), share(fate.vanish)});
+        }
+        const std::int64_t bad = tally.nans + tally.infinities;
+        row.push_back(bad == 0 ? "-" : human_count(bad));
+        table.row(row);
+    }
+    const InspectedTensor& last = history.back().tensor;
+    say(paint(Colour::bold, fmt::format("{}, {} {}", printable(last.name), name_of(last.dtype), last.shape.str())));
+    print(table.fitted("  ", dispensable));
+    say(fmt::format("{}, from {} to {}", count_of(std::int64_t(history.size()), "file"),
+                    printable(history.front().file.string()), printable(history.back().file.string())));
+}
+
+void print_history_json(const std::vector<TensorAtStep>& history, const std::vector<Dtype>& formats) {
+    Inspection inspection;
+    inspection.formats = formats;
+    for (const TensorAtStep& at : history) {
+        JsonLine line = json_of(inspection, at.tensor, false);
+        line.add("file", at.file.string());
+        if (at.step) line.add("step", *at.step);
+        say(line.add("norm", at.norm).add("min", at.least).add("max", at.greatest).text());
+    }
+}
+
+// A run has many files; which of them is meant is not for us to say.
+void refuse_run(const std::string& path) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(std::filesystem::path(path) / "checkpoints", ignored)) return;
+    const std::vector<std::filesystem::path> files = weight_files_of(path);
+    fail<UsageError>(
+        "{}: is a run; name a file of it, such as {}, or follow one tensor over its steps with --tensor NAME", path,
+        files.back().string());
+}
+
 void inspect_command(const InspectArguments& a) {
     check<UsageError>(a.threads >= 0, "--threads {}: must be at least 0", a.threads);
     check<UsageError>(a.top >= 0, "--top {}: must be at least 0, which shows all", a.top);
     const std::vector<Dtype> formats = parse_formats(a.formats);
+    if (!a.tensor.empty()) {
+        const std::vector<TensorAtStep> history = follow_tensor({a.files.begin(), a.files.end()}, a.tensor, formats);
+        a.json ? print_history_json(history, formats) : print_history(history, formats);
+        return;
+    }
+    for (const std::string& file : a.files) refuse_run(file);
     const Inspection inspection = inspect({a.files.begin(), a.files.end()}, formats, a.threads);
     a.json ? print_json(inspection) : print_tables(inspection, a.top);
 }
@@ -207,21 +261,27 @@ void inspect_command(const InspectArguments& a) {
 }  // namespace
 
 void add_inspect(CLI::App& app, int&) {
-    CLI::App* command =
-        app.add_subcommand("inspect", "Show what tensors of a safetensors file would lose in smaller formats");
+    CLI::App* command = app.add_subcommand("inspect", "Show what the tensors of a file would lose in smaller formats");
     auto arguments = std::make_shared<InspectArguments>();
     InspectArguments& a = *arguments;
     command
-        ->add_option("files", a.files, "Weights, gradients or activations of any framework; several are taken together")
+        ->add_option("files", a.files,
+                     "Weights, gradients or activations of any framework: .safetensors, an index of shards, .npz, or "
+                     "tensors by torch.save; several are taken together")
         ->required()
-        ->option_text("FILE.safetensors ...");
+        ->option_text("FILE ...");
+    command
+        ->add_option("--tensor", a.tensor,
+                     "One tensor over the steps of a run, or over several files: its norm, extremes and losses")
+        ->option_text("NAME");
     command->add_option("--as", a.formats, "Formats to try: fp16, bf16, fp8, e4m3 or e5m2")->option_text("NAME,...");
     command->add_option("--top", a.top, "Tensors to show for each format, worst first; 0 for all")->option_text("N");
     command->add_option("--threads", a.threads, "Threads that read; 0 for one a core")->option_text("N");
     command->add_flag("--json", a.json, "One JSON object a line: every tensor, then the total");
     command->footer(
         example({"invar inspect model.safetensors", "invar inspect gradients.safetensors --as fp16 --top 5",
-                 "invar inspect shard-*.safetensors --as bf16,e4m3 --json"}) +
+                 "invar inspect shard-*.safetensors --as bf16,e4m3 --json", "invar inspect weights.pt",
+                 "invar inspect runs/NAME --tensor conv1.weight --as fp16"}) +
         "\n\nhead-room: doublings until the largest value overflows. scale: the power of two that would save most of "
         "what is lost." +
         read_more("INSPECT.md", "tells how to read the table"));

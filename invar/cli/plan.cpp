@@ -130,10 +130,6 @@ void show(const Plan& plan, const Config& config) {
                     "between nodes",
                     plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
     print(scaling_table(plan));
-    const auto shares = [](const PlanRow& r) { return r.ranks.strategy != Strategy::ddp && r.ranks.count > 1; };
-    if (std::ranges::any_of(plan.rows, shares))
-        say("zero1, zero2: counted with masters shared out and 16-bit weights handed round; today's ranks keep and hand "
-            "round FP32 weights, 4 bytes a parameter more");
     if (!plan.any_fits())
         say(paint(Colour::red,
                   "nothing fits; use a smaller batch, trainer.recompute=block, more ranks with zero2, or a "

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <new>
 #include <sstream>
+#include <system_error>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
@@ -64,7 +65,7 @@ void check_command(const CLI::App& app, int argc, char** argv) {
         check<UsageError>(std::find(names.begin(), names.end(), word) != names.end(),
                           "unknown command '{}'{}; there are {}", word.substr(0, 80), did_you_mean(word, names),
                           fmt::join(names, ", "));
-        return;
+        return check_together(word);
     }
 }
 
@@ -123,8 +124,15 @@ std::string command_of(const CLI::App& app) {
 int report(int code, std::string message) {
     message.erase(message.find_last_not_of('\n') + 1);
     fail_world(message);
-    warn("error: " + message);
+    warn("error: " + speak_up_by_oneself() + message);
     return code;
+}
+
+int report_missing(int code, const MissingRanks& error) {
+    if (error.to_be_said_here) speak_up();
+    if (!StopOnSignal::requested()) return warn(fmt::format("error: {}", error.what())), code;
+    warn(fmt::format("interrupted by {}: {}", StopOnSignal::name(), error.what()));
+    return StopOnSignal::exit_code();
 }
 
 // What a command printed may be all there is of its result; then losing it is an error. Runs and validations keep
@@ -155,9 +163,9 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     int exit_code = 0;
     bool help = false;
-    for (const auto add : {add_check, add_data, add_train, add_validate, add_compare, add_inspect, add_diagnose,
-                           add_tune, add_eval, add_predict, add_sample, add_export, add_init, add_tokenize, add_bench,
-                           add_plan, add_formats, add_ops, add_completion})
+    for (const auto add : {add_check, add_data, add_train,   add_validate, add_compare, add_inspect,   add_diagnose,
+                           add_tune,  add_eval, add_predict, add_sample,   add_export,  add_init,      add_tokenize,
+                           add_bench, add_plan, add_runs,    add_formats,  add_ops,     add_completion})
         add(app, exit_code);
     for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
     // A command that is stopped by an error is in trouble, unless it has said before what that would mean.
@@ -182,8 +190,17 @@ int run(int argc, char** argv) {
     } catch (const std::filesystem::filesystem_error& error) {
         return report(stopped(), fmt::format("cannot use {}: {}; check the path and its permissions",
                                              error.path1().string(), error.code().message()));
+    } catch (const MissingRanks& error) {
+        return report_missing(stopped(), error);
     } catch (const Error& error) {
         return report(stopped(), error.what());
+    } catch (const std::system_error& error) {
+        const bool threads = error.code() == std::errc::resource_unavailable_try_again;
+        return report(stopped(), fmt::format("the system refuses {}: {}{}", threads ? "another thread" : "a service",
+                                             error.code().message(),
+                                             threads ? "; raise its limit (ulimit -u), or lower trainer.threads and "
+                                                       "data.num_workers"
+                                                     : ""));
     } catch (const std::exception& error) {
         return report(stopped(), fmt::format("a failure that nobody thought of: {}", error.what()));
     } catch (...) {
@@ -195,13 +212,6 @@ int run(int argc, char** argv) {
         return report(stopped(), error.what());
     }
     return after_output(app, exit_code, help);
-}
-
-// The first word that is no option.
-std::string first_word(const std::vector<char*>& words) {
-    for (std::size_t i = 1; i < words.size(); ++i)
-        if (words[i][0] != '-') return words[i];
-    return "";
 }
 
 // Plug-ins come first, wherever they stand, so that help and completion know their parts. Returns the other words.
@@ -226,12 +236,22 @@ std::vector<char*> load_plugins(int argc, char** argv) {
     return others;
 }
 
+// `help train` is `train --help`.
+void understand_help(std::vector<char*>& words) {
+    static char option[] = "--help";
+    if (words.size() < 2 || std::string_view(words[1]) != "help") return;
+    words.erase(words.begin() + 1);
+    words.resize(std::min<std::size_t>(words.size(), 2));
+    words.push_back(option);
+}
+
 int start(int argc, char** argv) {
     std::vector<char*> words;
     try {
         check_registered();
         words = load_plugins(argc, argv);
-        begin_as_rank(first_word(words));
+        understand_help(words);
+        begin_as_rank();
     } catch (const UsageError& error) {
         return report(kTrouble, error.what());
     }

@@ -21,7 +21,7 @@ void ProgressLine::started(const Setup& setup, const RunFolder&, const Progress&
     step_seconds_ = 0.0;
     before_ = Clock::now();
     // A signal that came while the data were read.
-    if (StopOnSignal::requested()) Trainer::request_stop(StopOnSignal::name());
+    if (StopOnSignal::requested()) Trainer::request_stop(StopOnSignal::name(), StopOnSignal::exit_code() - 128);
     draw(progress.step, setup.total_steps);
 }
 

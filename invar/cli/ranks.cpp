@@ -6,11 +6,17 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/dist/communicator.h"
 #include "invar/dist/launcher.h"
+#include "invar/dist/roll_call.h"
 #include "invar/io/file.h"
 
 namespace invar::cli {
@@ -18,7 +24,8 @@ namespace invar::cli {
 namespace {
 
 int rank_here = 0;
-int kept = -1;  // what was said before there was a log
+int kept = -1;   // what was said before there was a log
+int aloud = -1;  // where the launcher would hear it
 
 void speak_into(int descriptor) {
     ::dup2(descriptor, STDOUT_FILENO);
@@ -27,19 +34,64 @@ void speak_into(int descriptor) {
 
 }  // namespace
 
-void begin_as_rank(const std::string& command) {
+void begin_as_rank() {
     const Launch launch = launch_from_environment();
     if (launch.size == 1) return;
-    constexpr std::array kTogether{"train", ""};
-    const bool together = std::ranges::find(kTogether, command) != kTogether.end();
     rank_here = launch.rank;
     choose_gpu(launch);
-    if (launch.rank > 0) {
-        kept = ::memfd_create("log of a rank", MFD_CLOEXEC);
-        if (kept >= 0) speak_into(kept);
+    if (launch.rank == 0) return;
+    kept = ::memfd_create("log of a rank", MFD_CLOEXEC);
+    aloud = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (kept >= 0) speak_into(kept);
+}
+
+void check_together(const std::string& command) {
+    constexpr std::array kTogether{"train", "validate", "check", "bench"};
+    const Launch launch = launch_from_environment();
+    const bool together = std::ranges::find(kTogether, command) != kTogether.end();
+    check<UsageError>(launch.size == 1 || together, "{} {} is for one process, and {} started {}", program_name(),
+                      command, launch.by, launch.size);
+}
+
+void speak_up() {
+    if (aloud >= 0) ::dup2(aloud, STDERR_FILENO);
+}
+
+std::string speak_up_by_oneself() {
+    if (aloud < 0 || world_joined()) return "";
+    constexpr auto kEvery = std::chrono::milliseconds(50), kPatience = std::chrono::milliseconds(10000);
+    const Launch launch = launch_from_environment();
+    bool alone = false;
+    for (auto waited = kEvery; !alone && waited < kPatience; waited += kEvery) {
+        std::this_thread::sleep_for(kEvery);
+        alone = launch.local_rank > 0 && waits_to_be_joined(launch.rank - launch.local_rank);
     }
-    check<UsageError>(together, "{} {} is for one process, and {} started {}", program_name(), command, launch.by,
-                      launch.size);
+    // Where the first rank of all is on another machine, nobody sees whether it is well.
+    if (!alone && (launch.local_rank > 0 || launch.rank == launch.local_rank)) return "";
+    speak_up();
+    return fmt::format("rank {} on host {}: ", launch.rank, host_name());
+}
+
+bool launcher_has_terminal() {
+    // Open MPI gives its first process a terminal, wherever mpirun itself writes to.
+    const char* const size = std::getenv("OMPI_COMM_WORLD_SIZE");
+    if (size == nullptr) return true;
+    for (pid_t process = ::getppid(); process > 1;) {
+        std::ifstream stat(fmt::format("/proc/{}/stat", process));
+        const std::string text{std::istreambuf_iterator<char>(stat), {}};
+        const std::size_t begin = text.find('('), end = text.rfind(')');
+        if (begin == text.npos || end == text.npos || end + 4 > text.size()) return true;
+        const std::string name = text.substr(begin + 1, end - begin - 1);
+        if (name.starts_with("mpirun") || name.starts_with("mpiexec") || name.starts_with("orte") || name == "orted" ||
+            name.starts_with("prte")) {
+            std::error_code error;
+            const std::string output =
+                std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", process), error).string();
+            return error ? true : output.starts_with("/dev/pts/") || output.starts_with("/dev/tty");
+        }
+        process = pid_t(std::atoi(text.c_str() + end + 4));  // "(name) S parent"
+    }
+    return true;
 }
 
 void log_into(const std::filesystem::path& run) {
@@ -50,7 +102,7 @@ void log_into(const std::filesystem::path& run) {
     } catch (const IoError&) {
         return;  // the first rank will say why nothing can be written there
     }
-    const int log = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int log = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (log < 0) return;
     std::array<char, 4096> piece;
     ::lseek(kept, 0, SEEK_SET);

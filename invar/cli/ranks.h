@@ -6,9 +6,17 @@
 
 namespace invar::cli {
 
-// First thing: finds out whether a launcher started several, and keeps what those behind the first one say. Throws a
-// UsageError where `command` is for one process.
-void begin_as_rank(const std::string& command);
+// First thing: finds out whether a launcher started several, and keeps what those behind the first one say.
+void begin_as_rank();
+// Throws a UsageError where `command` is for one process, and there are several.
+void check_together(const std::string& command);
+// What this rank says from here on is heard, whichever it is.
+void speak_up();
+// Before the ranks are joined an error is of this one alone, unless the first one has it too. That one is heard anyway;
+// a rank behind it speaks up where the first one of its machine is well, and waits. Returns who speaks, "" for nobody.
+std::string speak_up_by_oneself();
+// Whether what is said comes to a terminal in the end.
+bool launcher_has_terminal();
 // What a rank behind the first one has said and will say goes into logs/rank-N.log of the run.
 void log_into(const std::filesystem::path& run);
 // The end in order, all ranks together.

@@ -14,6 +14,7 @@
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/diagnose/record_failure.h"
+#include "invar/dist/launcher.h"
 #include "invar/report/text.h"
 #include "invar/train/review.h"
 #include "invar/validate/validated.h"
@@ -29,6 +30,15 @@ struct TrainArguments : ConfigArguments {
     bool grad_ckpt = false, debug = false, print_config = false, quiet = false, require_validated = false;
 };
 
+// The file of a checkpoint where a run is expected says both.
+void find_run_of_checkpoint(TrainArguments& arguments) {
+    std::error_code error;
+    const fs::path file = arguments.resume, run = file.parent_path().parent_path();
+    if (!arguments.checkpoint.empty() || !fs::is_regular_file(file, error) || !RunFolder::is_run(run)) return;
+    arguments.checkpoint = file.string();
+    arguments.resume = run.string();
+}
+
 Config resolve(TrainArguments& arguments) {
     if (arguments.grad_ckpt) arguments.flags.push_back("trainer.recompute=block");
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
@@ -37,6 +47,7 @@ Config resolve(TrainArguments& arguments) {
                       "--resume runs/{} --checkpoint {}",
                       program_name(), Config{}.exp_name, arguments.checkpoint);
     if (arguments.resume.empty()) return arguments.load();
+    find_run_of_checkpoint(arguments);
     const std::string config = arguments.config();
     check<UsageError>(config.empty(),
                       "--resume takes the configuration of the run itself; leave out '{}' and set keys as key=value",
@@ -130,11 +141,11 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
 // The run is over, and no worse for want of them.
 std::vector<Remark> remarks_on_run(Trainer& trainer, const Config& config) {
     const Setup& setup = trainer.setup();
+    const WeightAverage::Applied averaged(setup.average.get(), *setup.optimizer);  // as validations see it
     if (!setup.ranks->leads()) return {};
     try {
         std::unique_ptr<Loader> all;  // ranks have read a part each
         if (!setup.ranks->alone()) all = make_loader(*setup.task, config, Split::test, setup.device);
-        const WeightAverage::Applied averaged(setup.average.get(), *setup.optimizer);  // as validations see it
         return remarks_on(*setup.task, *setup.model, all ? *all : *setup.test_data, setup.precision);
     } catch (const Error& error) {
         return {{fmt::format("nothing more is known of the model: {}", error.what()), true}};
@@ -201,7 +212,7 @@ int train(TrainArguments& arguments, int& exit_code) {
         if (ranks.leads()) remarks = trainer.setup().task->remarks_on_data(StopOnSignal::requested);
         if (!StopOnSignal::requested()) say_remarks(remarks);
     }
-    if (ranks.alone()) trainer.set_diagnosis(explain);  // of ranks, none has the whole step to replay
+    trainer.set_diagnosis(explain);
     TrainLine progress(quiet, exit_code);
     const RunSummary summary = trainer.fit(progress);
     progress.finish();
@@ -232,8 +243,8 @@ int train(TrainArguments& arguments, int& exit_code) {
         return 1;
     }
     if (finished) return 0;
-    warn(fmt::format("interrupted by {} at step {}; go on with: {} train --resume {}", StopOnSignal::name(),
-                     summary.steps, program_name(), shell_word(folder)));
+    warn(fmt::format("interrupted by {} at step {}; go on with: {}{} train --resume {}", StopOnSignal::name(),
+                     summary.steps, words_of(launch_from_environment()), program_name(), shell_word(folder)));
     return StopOnSignal::exit_code();
 }
 

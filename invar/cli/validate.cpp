@@ -13,6 +13,7 @@
 #include "invar/cli/start_up.h"
 #include "invar/cli/verdict.h"
 #include "invar/core/error.h"
+#include "invar/dist/communicator.h"
 #include "invar/validate/validated.h"
 
 namespace invar::cli {
@@ -21,10 +22,10 @@ namespace {
 
 struct ValidateArguments : ConfigArguments {
     std::vector<std::string> candidates;
-    int seeds = 1;
+    std::optional<int> seeds;
     std::string metric = ValidateOptions{}.metric;
-    double margin = Limits{}.margin;
-    bool json = false;
+    std::optional<std::string> margin;
+    bool resume = false, json = false;
 };
 
 // A progress line for each run, with the run's precision before it.
@@ -34,9 +35,7 @@ class RunsInTurn : public Observer {
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
         finish();
         ++run_;
-        if (!quiet_)
-            say(fmt::format("{} {}", paint(Colour::bold, fmt::format("run {} of {}", run_, runs_)),
-                            folder.path().string()));
+        if (!quiet_) say(fmt::format("{} {}", numbered(), folder.path().string()));
         if (!quiet_) say(amp_lines(setup));
         line_.emplace(setup.precision.name(), quiet_);
         line_->started(setup, folder, progress);
@@ -51,11 +50,22 @@ class RunsInTurn : public Observer {
     void validated(const ValidationMetrics& metrics) override { line_->validated(metrics); }
     void noted(const std::string& note) override { line_->noted(note); }
     void alerted(const Alert& alert) override { line_->alerted(alert); }
+    void kept(const std::filesystem::path& run) {
+        finish();
+        ++run_;
+        if (!quiet_) say(fmt::format("{} {} is there already", numbered(), run.string()));
+    }
+    void explains(const std::filesystem::path& run) {
+        finish();
+        if (!quiet_) say(fmt::format("{} broke: it is trained again up to there, to find out why", run.string()));
+    }
     void finish() {
         if (line_) line_->finish();
     }
 
   private:
+    std::string numbered() const { return paint(Colour::bold, fmt::format("run {} of {}", run_, runs_)); }
+
     bool quiet_;
     int runs_, run_ = 0;
     std::int64_t every_;
@@ -65,23 +75,38 @@ class RunsInTurn : public Observer {
 int validate_command(const ValidateArguments& arguments) {
     ValidateOptions options;
     options.base = arguments.load();
-    options.candidates = arguments.candidates.empty() ? default_candidates(options.base) : arguments.candidates;
-    options.seeds = arguments.seeds;
+    options.candidates = arguments.candidates;
     options.metric = arguments.metric;
-    options.limits = limits_from(arguments.margin);
+    if (arguments.margin) options.limits = Limits::parse(*arguments.margin);
+    options.resume = arguments.resume;
+    options.seeds = arguments.seeds.value_or(options.resume ? 0 : options.seeds);
+    check<UsageError>(!arguments.seeds || *arguments.seeds > 0, "--seeds {}: must be at least 1", options.seeds);
+    if (options.resume) take_up(options, arguments.margin.has_value());
+    if (options.candidates.empty()) options.candidates = default_candidates(options.base);
     return run_validation(options, arguments.config(), arguments.overrides(), arguments.json);
 }
 
 }  // namespace
 
-int run_validation(const ValidateOptions& options, const std::string& config, const std::vector<std::string>& overrides,
+int run_validation(ValidateOptions options, const std::string& config, const std::vector<std::string>& overrides,
                    bool json) {
     const StopOnSignal signals;
     RunsInTurn progress(json, options.seeds * (1 + int(options.candidates.size())),
                         options.base.trainer.log_every_n_steps);
+    options.kept = [&](const std::filesystem::path& run) { progress.kept(run); };
+    options.explains = [&](const std::filesystem::path& run) { progress.explains(run); };
+    const auto going_on = [&](const char* what) {
+        return fmt::format("{}; go on with: {}", what, resume_command(options, config, overrides, options.seeds));
+    };
     Validation validation;
     try {
         validation = validate(options, progress);
+    } catch (const ValidationStopped& stopped) {
+        if (!StopOnSignal::requested() && stopped.signal == 0) throw;
+        if (!StopOnSignal::requested()) StopOnSignal::adopt(stopped.signal);  // another rank was told
+        progress.finish();
+        warn(going_on(stopped.what()));
+        return StopOnSignal::exit_code();
     } catch (const Error& error) {
         if (!StopOnSignal::requested()) throw;
         progress.finish();
@@ -91,9 +116,12 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
     progress.finish();
     JsonLine more;
     more.add("seeds", options.seeds).add("threads", validation.threads).add("folder", validation.folder.string());
+    const ReportContext context = validation_context(validation, config, overrides);
+    if (!context.further.empty()) more.add("further_command", context.further);
     ReportFiles files;
+    if (!world().leads()) return show_verdict(validation, files, json, more);  // another one writes
     try {
-        files = write_reports(validation.folder, validation, validation_context(validation, config, overrides));
+        files = write_reports(validation.folder, validation, context);
     } catch (const IoError&) {
         show_verdict(validation, files, json, more);  // it took all these runs, and is not lost for want of room
         throw;
@@ -107,7 +135,9 @@ int run_validation(const ValidateOptions& options, const std::string& config, co
         warn(fmt::format("warning: this validation will not be remembered: {}", error.what()));
     }
     if (!json) say("");
-    return show_verdict(validation, files, json, more);
+    const int code = show_verdict(validation, files, json, more);
+    if (!json && !context.further.empty()) say("to add the seeds that would decide it: " + context.further);
+    return code;
 }
 
 void add_validate(CLI::App& app, int& exit_code) {
@@ -131,12 +161,14 @@ void add_validate(CLI::App& app, int& exit_code) {
         ->add_option("--metric", a.metric,
                      "What is compared: val_loss or another the runs log; the task's own unless set")
         ->option_text("NAME");
-    command->add_option("--margin", a.margin, "Relative difference that does not matter; twice of it is harm")
-        ->option_text("0.01");
+    command->add_option("--margin", a.margin, kMarginHelp)->option_text("0.01|0.5pp|abs:0.005");
+    command->add_flag("--resume", a.resume,
+                      "Go on with the validation of this name: finished runs stay, --seeds may add to them");
     command->add_flag("--json", a.json, "One JSON object a line: every precision, then the verdict");
     command->footer(
         example({"invar validate fashion_mnist", "invar validate data=synthetic model=mlp trainer=fp16_safe --seeds 3",
-                 "invar validate mnist_convnet trainer.max_epochs=3 --candidates 16-mixed --json"}) +
+                 "invar validate mnist_convnet trainer.max_epochs=3 --candidates 16-mixed --json",
+                 "invar validate fashion_mnist --seeds 8 --resume"}) +
         "\n\nWrites report.md, report.json and report.html. Ends with 0 on PASS (one seed: difference below 1%; "
         "several: "
         "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established), 4 on INVALID (FP32 itself "

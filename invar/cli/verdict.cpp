@@ -89,6 +89,17 @@ JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
         for (const auto& [name, bytes] : arm.memory) memory.add(name, std::int64_t(bytes));
         line.add("peak_bytes", memory);
     }
+    if (baseline && c.noise) {
+        JsonLine noise;
+        const auto known = [&](std::string_view key, double value) {
+            if (std::isfinite(value)) noise.add(key, value);
+        };
+        known("spread", c.noise->spread);
+        if (c.noise->samples > 0) noise.add("samples", c.noise->samples);
+        known("resolution", c.noise->resolution);
+        known("sampling_error", c.noise->sampling_error);
+        line.add("noise", noise);
+    }
     if (baseline) return line;
     const Equivalence& e = arm.equivalence;
     if (!arm.failed()) number("difference", e.difference);
@@ -100,20 +111,13 @@ JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
         line.add("low_95", e.ninety_five.low).add("high_95", e.ninety_five.high);
         line.add("p_equivalent", e.p_equivalent).add("p_harm", e.p_harm);
         if (e.further_seeds) line.add("further_seeds", *e.further_seeds);
+        if (e.sampling_error > 0) line.add("sampling_error", e.sampling_error);
+        if (e.enough_samples > 0) line.add("enough_samples", e.enough_samples);
     }
     return line.add("verdict", name_of(arm.verdict)).add("reason", arm.reason);
 }
 
 }  // namespace
-
-Limits limits_from(double margin) {
-    check<UsageError>(margin > 0 && margin < 1,
-                      "--margin {}: must lie above 0 and below 1, such as 0.01 for one percent", margin);
-    Limits limits;
-    limits.harm *= margin / limits.margin;
-    limits.margin = margin;
-    return limits;
-}
 
 int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonLine more) {
     if (json) {
@@ -132,6 +136,7 @@ int show_verdict(const Comparison& c, const ReportFiles& files, bool json, JsonL
         say(table_of(c));
         if (const Arm& first = c.candidates.front(); !first.disturbed.empty())
             say("speed was disturbed and is not judged: " + first.disturbed);
+        if (const std::string noise = noise_text(c); !noise.empty()) say("noise of the baseline: " + noise);
         say(fmt::format("{}: {}", paint(colour_of(c.verdict), name_of(c.verdict)), c.reason));
         if (!files.markdown.empty()) say(fmt::format("report: {} (also .json, .html)", files.markdown.string()));
     }

@@ -7,8 +7,10 @@
 
 namespace invar::cli {
 
-// --margin: what is allowed, and twice of it as harm. Throws UsageError.
-Limits limits_from(double margin);
+inline constexpr const char* kMarginHelp =
+    "Difference that does not matter, twice of which is harm: a share of the baseline's mean, percentage points (pp), "
+    "or "
+    "abs: in the metric's own unit";
 
 // Prints the comparison, as text or as JSON lines (`more` goes into the last of them), and returns the exit code:
 // 0 PASS, 3 MARGINAL, 1 FAIL, 4 INVALID. Files that were not written are empty paths.
@@ -16,7 +18,7 @@ int show_verdict(const Comparison& comparison, const ReportFiles& files, bool js
 
 // Validates, writes the reports, remembers the verdict and shows it. `config` and `overrides` are the words that would
 // do the same again.
-int run_validation(const ValidateOptions& options, const std::string& config, const std::vector<std::string>& overrides,
+int run_validation(ValidateOptions options, const std::string& config, const std::vector<std::string>& overrides,
                    bool json);
 
 }  // namespace invar::cli

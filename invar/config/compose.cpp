@@ -5,6 +5,7 @@
 #include <set>
 
 #include "invar/config/folder_keys.h"
+#include "invar/config/interpolate.h"
 #include "invar/config/keys.h"
 #include "invar/config/tree.h"
 #include "invar/core/error.h"
@@ -300,7 +301,9 @@ Config load_config(const std::string& config_or_experiment, const std::vector<st
                           "{}: '~{}' takes back nothing: no file chooses one of the group {}; leave it out",
                           kCommandLine, group, group);
     composer.add(command_line.settings, command_line.unknown);
-    return composer.build();
+    Config config = composer.build();
+    interpolate_names(config);
+    return config;
 }
 
 }  // namespace invar

@@ -39,6 +39,7 @@ struct TrainerConfig {
     BatchCount val_check_interval{};
     std::int64_t checkpoint_every_n_steps = 0;
     std::int64_t keep_checkpoints = 3;
+    bool async_checkpoint = true;
     std::string recompute = "none";
     std::vector<std::string> freeze{};  // patterns of parameters or modules
     std::string on_instability = "skip";
@@ -49,6 +50,7 @@ struct TrainerConfig {
     double bucket_mb = 25.0;
     bool overlap = true;
     double rank_timeout = 30.0;
+    bool sync_batchnorm = false;
 
     // What the run begins with, at `amp_level`.
     Precision resolved_precision() const;

@@ -13,9 +13,9 @@ constexpr Foreign kForeign[] = {
     {"logger.csv", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
     {"wandb", "use logger.wandb.enabled and logger.wandb.project"},
     {"trainer.accelerator", "use trainer.device=cpu, cuda or auto"},
-    {"trainer.devices", "a run has one device; use trainer.device=cpu, cuda or cuda:N"},
-    {"trainer.num_nodes", "a run is one process; use trainer.device"},
-    {"trainer.strategy", "a run is one process; use trainer.device"},
+    {"trainer.devices",
+     "a process has one device; use trainer.device=cpu, cuda or cuda:N, and for several mpirun -n N invar train ..."},
+    {"trainer.num_nodes", "the launcher says how many processes there are: mpirun -n N or srun invar train ..."},
     {"trainer.enable_checkpointing", "use trainer.checkpoint_every_n_steps"},
     {"trainer.check_val_every_n_epoch", "use trainer.val_check_interval; 1.0 is once an epoch"},
     {"trainer.fast_dev_run", "use trainer.max_steps=1 trainer.limit_val_batches=1"},
@@ -32,7 +32,9 @@ constexpr std::string_view kClasses = "a model has as many outputs as the data h
 constexpr std::string_view kPretrained =
     "use init_from=FILE for weights to begin with, and init_fresh for what does not take them, such as [fc]";
 constexpr std::string_view kSpared = "use optimizer.decay_norms_and_biases=false, which spares norms and biases";
-constexpr std::string_view kGpus = "a run has one device; use trainer.device=cpu, cuda or cuda:N";
+constexpr std::string_view kGpus =
+    "a process has one device; use trainer.device=cpu, cuda or cuda:N, and for several mpirun -n N invar train ...";
+constexpr std::string_view kZero = "use trainer.strategy=zero1 or zero2";
 constexpr Foreign kAnywhere[] = {
     {"mixup_alpha", kMixup},
     {"num_classes", kClasses},
@@ -47,6 +49,8 @@ constexpr Foreign kAnywhere[] = {
     {"bias_decay", kSpared},
     {"no_bias_decay", kSpared},
     {"no_norm_decay", kSpared},
+    {"zero_optimization", kZero},
+    {"zero_stage", kZero},
     {"gpus", kGpus},
     {"gpu", kGpus},
     {"fp16", "use trainer.precision=16-mixed"},

@@ -111,7 +111,7 @@ std::vector<Field> make_fields() {
     std::vector<Field> fields;
     add_section(
         fields, "", [](auto& c) { return &c; },
-        {key("exp_name", &Config::exp_name, folder_name(), "Name of the run; its folder is output_dir/exp_name."),
+        {key("exp_name", &Config::exp_name, folder_name(), "Name of the run; its folder is output_dir/exp_name. ${key} in either stands for a key's value: run_${seed}."),
          key("output_dir", &Config::output_dir, path(), "Where the folders of runs are made."),
          key("seed", &Config::seed, at_least(0), "Seed of initial weights, shuffling and dropout."),
          key("init_from", &Config::init_from, any(),
@@ -169,6 +169,8 @@ std::vector<Field> make_fields() {
          key("checkpoint_every_n_steps", &T::checkpoint_every_n_steps, at_least(0),
              "Steps between checkpoints; 0 makes one at the end of each epoch.", {"checkpoint.every_n_train_steps"}),
          key("keep_checkpoints", &T::keep_checkpoints, at_least(1), "Newest checkpoints to keep."),
+         key("async_checkpoint", &T::async_checkpoint, any(),
+             "Write checkpoints beside the next steps, from a copy in host memory; false lets the steps wait."),
          key("recompute", &T::recompute, one_of({"none", "light", "block", "true", "false"}),
              "What backward makes anew instead of keeping it. light: norms, activations and casts, for a little "
              "time; block: all of each block of the model. true is block, and false is none.",
@@ -188,8 +190,10 @@ std::vector<Field> make_fields() {
              "What gradients travel as between ranks; they are summed in FP32."),
          key("bucket_mb", &T::bucket_mb, above(0), "Gradients of a bucket, in MiB, which travel together."),
          key("overlap", &T::overlap, any(), "Send a bucket as soon as backward has made it, not when all are."),
-         key("rank_timeout", &T::rank_timeout, above(0),
-             "Seconds that a rank may keep the others waiting before they give it up.")});
+         key("rank_timeout", &T::rank_timeout, within(0.001, 1e6),
+             "Seconds that a rank may keep the others waiting before they give it up."),
+         key("sync_batchnorm", &T::sync_batchnorm, any(),
+             "Batch norms take their statistics over the samples of all ranks, not over those of each.")});
 
     using S = ScalerConfig;
     add_section(fields, "scaler", [](auto& c) { return &c.scaler; },

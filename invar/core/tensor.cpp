@@ -4,6 +4,7 @@
 
 #include "invar/core/convert.h"
 #include "invar/core/error.h"
+#include "invar/core/promised.h"
 
 namespace invar {
 
@@ -171,22 +172,34 @@ void Tensor::bump_version() const {
 }
 
 void* Tensor::raw() const {
+    if (!impl().storage->owned()) [[unlikely]]
+        check_present(*impl().storage);
     return static_cast<char*>(impl().storage->data()) + impl().offset * std::int64_t(size_of(impl().dtype));
 }
 
+namespace {
+
+// But for the address.
+View layout_of(const TensorImpl& tensor) {
+    View view;
+    view.dtype = tensor.dtype;
+    view.rank = tensor.shape.rank();
+    for (int i = 0; i < view.rank; ++i) {
+        view.size[i] = tensor.shape[i];
+        view.stride[i] = tensor.strides[i];
+    }
+    return view;
+}
+
+}  // namespace
+
 bool Tensor::is_contiguous() const {
-    return view().contiguous();
+    return layout_of(impl()).contiguous();
 }
 
 View Tensor::view() const {
-    View view;
+    View view = layout_of(impl());
     view.data = raw();
-    view.dtype = dtype();
-    view.rank = rank();
-    for (int i = 0; i < view.rank; ++i) {
-        view.size[i] = shape()[i];
-        view.stride[i] = strides()[i];
-    }
     return view;
 }
 

@@ -15,17 +15,6 @@ namespace invar {
 namespace {
 
 constexpr std::uint8_t kMagic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
-constexpr std::size_t kMostHeader = 64 << 10;  // names of fields apart, a header has some hundred bytes
-
-struct Header {
-    char kind = 0;          // f, i, u or b
-    std::size_t width = 0;  // bytes of an element
-    bool big_endian = false, fortran = false;
-    Shape shape;
-    std::size_t begin = 0;  // of the data
-    std::size_t count = 0;  // of elements
-    std::size_t end() const { return begin + count * width; }
-};
 
 // What stands behind 'key': in the header's Python dictionary.
 std::string_view value_of(std::string_view text, std::string_view key, const std::string& file) {
@@ -65,7 +54,7 @@ const char* what_is(std::string_view descr, char kind) {
     }
 }
 
-void read_descr(Header& header, std::string_view value, const std::string& file) {
+void read_descr(NpyHeader& header, std::string_view value) {
     const std::size_t end = value.size() > 1 ? value.find(value[0], 1) : value.npos;
     const bool quoted = end != value.npos && (value[0] == '\'' || value[0] == '"');
     const std::string_view descr = quoted ? value.substr(1, end - 1) : std::string_view();
@@ -78,13 +67,12 @@ void read_descr(Header& header, std::string_view value, const std::string& file)
     const bool known = (header.kind == 'f' && (header.width == 2 || header.width == 4 || header.width == 8)) ||
                        (whole && (header.width == 1 || header.width == 2 || header.width == 4 || header.width == 8)) ||
                        (header.kind == 'b' && header.width == 1);
-    check<IoError>(known && std::strchr("<>|=", descr[0]) != nullptr,
-                   "{}: holds {} (NumPy type {}), not numbers of 1, 2, 4 or 8 bytes; save it as float32 or int64", file,
-                   what_is(descr, header.kind),
-                   Quoted{quoted ? descr.substr(0, 40) : value.substr(0, value.find(']') + 1)});
+    header.descr = quoted ? descr.substr(0, 40) : value.substr(0, value.find(']') + 1);
+    header.is_numbers = known && std::strchr("<>|=", descr[0]) != nullptr;
+    if (!header.is_numbers) header.width = 1;  // as little as an element may have
 }
 
-void read_shape(Header& header, std::string_view value, const std::string& file) {
+void read_shape(NpyHeader& header, std::string_view value, const std::string& file, std::size_t most) {
     const std::size_t end = value.find(')');
     check<IoError>(value.starts_with('(') && end != value.npos, "{}: its NumPy header has no shape", file);
     std::string_view rest = value.substr(1, end - 1);
@@ -99,15 +87,15 @@ void read_shape(Header& header, std::string_view value, const std::string& file)
                        Quoted{value.substr(0, 60)});
         rest.remove_prefix(std::size_t(stop - rest.data()));
         check<IoError>(header.shape.rank() < kMaxRank, "{}: an array of more than {} dimensions", file, kMaxRank);
-        check<IoError>(size == 0 || header.count <= kMaxDataBytes / std::size_t(size),
+        check<IoError>(size == 0 || header.count <= most / std::size_t(size),
                        "{}: its NumPy header gives shape {}, more than the {} bytes a data file may hold", file,
-                       value.substr(0, std::min<std::size_t>(end + 1, 100)), kMaxDataBytes);
+                       value.substr(0, std::min<std::size_t>(end + 1, 100)), most);
         header.count *= std::size_t(size);
         header.shape.push_back(size);
     }
-    check<IoError>(header.count <= kMaxDataBytes / header.width,
+    check<IoError>(header.count <= most / header.width,
                    "{}: its NumPy header gives shape {}, more than the {} bytes a data file may hold", file,
-                   header.shape.str(), kMaxDataBytes);
+                   header.shape.str(), most);
 }
 
 // How long the header is, from the first bytes.
@@ -118,25 +106,24 @@ std::size_t header_end(std::span<const std::uint8_t> bytes, const std::string& f
                    "{}: version {} of NumPy's format is not known", file, bytes[6]);
     std::size_t length = 0;
     for (int i = digits - 1; i >= 0; --i) length = length << 8 | bytes[std::size_t(8 + i)];
-    check<IoError>(length <= kMostHeader, "{}: a NumPy header of {} bytes, more than the {} it may have", file, length,
-                   kMostHeader);
+    check<IoError>(length <= kMostNpyHeader - 12, "{}: a NumPy header of {} bytes, more than the {} it may have", file,
+                   length, kMostNpyHeader - 12);
     return std::size_t(8 + digits) + length;
 }
 
-Header parse_header(std::span<const std::uint8_t> bytes, const std::string& file) {
-    Header header;
-    header.begin = header_end(bytes, file);
-    check<IoError>(bytes.size() >= header.begin, "{}: ends within its NumPy header; fetch the file again", file);
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header.begin);
-    read_descr(header, value_of(text, "descr", file), file);
-    header.fortran = value_of(text, "fortran_order", file).starts_with("True");
-    read_shape(header, value_of(text, "shape", file), file);
+// The header of an array that is to become a tensor, and so must hold numbers.
+NpyHeader parse_header(std::span<const std::uint8_t> bytes, const std::string& file) {
+    NpyHeader header = parse_npy_header(bytes, file, kMaxDataBytes);
+    const std::string_view descr = header.descr;
+    check<IoError>(header.is_numbers,
+                   "{}: holds {} (NumPy type {}), not numbers of 1, 2, 4 or 8 bytes; save it as float32 or int64", file,
+                   what_is(descr.starts_with('[') ? "" : descr, header.kind), Quoted{descr});
     return header;
 }
 
 // Element by element into its place; in Fortran's order the first index runs fastest.
 template <class Stored, class Kept>
-void read_elements(const Header& header, const std::uint8_t* from, Kept* to, const std::string& file) {
+void read_elements(const NpyHeader& header, const std::uint8_t* from, Kept* to, const std::string& file) {
     const bool swap = header.big_endian != (std::endian::native == std::endian::big) && sizeof(Stored) > 1;
     const Shape strides = contiguous_strides(header.shape);
     Shape place = Shape::filled(header.shape.rank(), 0);
@@ -162,7 +149,7 @@ void read_elements(const Header& header, const std::uint8_t* from, Kept* to, con
     }
 }
 
-Tensor tensor_of(const Header& header, std::span<const std::uint8_t> bytes, const std::string& file) {
+Tensor tensor_of(const NpyHeader& header, std::span<const std::uint8_t> bytes, const std::string& file) {
     check<IoError>(bytes.size() == header.end(), "{}: holds {} bytes, expected {} for {}; fetch the file again", file,
                    bytes.size(), header.end(), header.shape.str());
     const PurposeScope purpose(Purpose::data);
@@ -190,6 +177,17 @@ Tensor tensor_of(const Header& header, std::span<const std::uint8_t> bytes, cons
 
 bool is_npy(std::span<const std::uint8_t> bytes) {
     return bytes.size() >= sizeof kMagic && std::equal(std::begin(kMagic), std::end(kMagic), bytes.begin());
+}
+
+NpyHeader parse_npy_header(std::span<const std::uint8_t> bytes, const std::string& file, std::size_t most) {
+    NpyHeader header;
+    header.begin = header_end(bytes, file);
+    check<IoError>(bytes.size() >= header.begin, "{}: ends within its NumPy header; fetch the file again", file);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header.begin);
+    read_descr(header, value_of(text, "descr", file));
+    header.fortran = value_of(text, "fortran_order", file).starts_with("True");
+    read_shape(header, value_of(text, "shape", file), file, most);
+    return header;
 }
 
 Tensor parse_npy(std::span<const std::uint8_t> bytes, const std::string& file) {
@@ -220,7 +218,7 @@ const ZipEntry& NpzFile::find(const std::string& name) const {
 // The header first: it says how much may follow, so that what is unpacked follows the data and no claim.
 bool NpzFile::holds_numbers(const std::string& name) const {
     try {
-        parse_header(unzip(find(name), file_, kMostHeader + 12), file_);
+        parse_header(unzip(find(name), file_, kMostNpyHeader), file_);
         return true;
     } catch (const IoError&) {
         return false;
@@ -230,7 +228,7 @@ bool NpzFile::holds_numbers(const std::string& name) const {
 Tensor NpzFile::array(const std::string& name) const {
     const ZipEntry& entry = find(name);
     const std::string where = fmt::format("{}: {}", file_, name);
-    const Header header = parse_header(unzip(entry, where, kMostHeader + 12), where);
+    const NpyHeader header = parse_header(unzip(entry, where, kMostNpyHeader), where);
     return tensor_of(header, unzip(entry, where, header.end() + 1), where);
 }
 

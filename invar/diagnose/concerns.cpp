@@ -28,7 +28,7 @@ double jump(double now, double before) {
 }  // namespace
 
 std::string_view name_of(Concern::Kind kind) {
-    constexpr std::string_view kNames[] = {"underflow", "spike", "overflow", "lost updates"};
+    constexpr std::string_view kNames[] = {"underflow", "spike", "overflow", "lost updates", "significance"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -43,12 +43,30 @@ double vanishing_share(const Tally& tally, Dtype format, int exponent) {
 
 namespace {
 
-// The share of a passage that vanishes and would have counted.
-double lost_share(const Passage& passage, Dtype format, int exponent) {
-    const Tally& low = passage.low;
-    if (low.counted() == 0) return 0.0;
-    return vanishing_share(low, format, exponent) -
-           vanishing_share(passage.faint, format, exponent) * double(passage.faint.counted()) / double(low.counted());
+// The share of a tensor's magnitude that vanishes: values that are next to nothing beside the others do not count,
+// however many they are.
+double lost_share(const Tally& tally, Dtype format, int exponent) {
+    const int last = std::ilogb(double(std::bit_cast<float>(thresholds_of(format).vanish)));
+    double lost = 0.0, whole = 0.0;
+    for (std::size_t i = 0; i < tally.exponents.size(); ++i) {
+        const double magnitude = std::ldexp(double(tally.exponents[i]), int(i) - 127);
+        whole += magnitude;
+        if (int(i) - 127 + exponent < last) lost += magnitude;
+    }
+    return whole > 0 ? lost / whole : 0.0;
+}
+
+// Of the tensor that loses the most.
+struct Lost {
+    double share = 0.0;
+    const PassedTensor* tensor = nullptr;
+};
+Lost most_lost(const Passage& passage, Dtype format, int exponent) {
+    Lost most;
+    for (const PassedTensor& tensor : passage.tensors)
+        if (const double share = lost_share(tensor.tally, format, exponent); share > most.share)
+            most = {share, &tensor};
+    return most;
 }
 
 }  // namespace
@@ -76,7 +94,8 @@ void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages
         for (const auto& [name, tensor] : b.tensors())
             if (is_floating(tensor.dtype())) batch = std::max(batch, range_of("", tensor).largest);
     const double by = std::max(jump(now.loss, loss_), jump(now.grad_norm, norm_));
-    if (seen_ >= kStepsBefore && by > kJump) {
+    const bool told = std::ranges::find(concerns, Concern::Kind::spike, &Concern::kind) != concerns.end();
+    if (seen_ >= kStepsBefore && by > kJump && !told) {  // what follows the first one follows from it
         Concern concern;
         concern.kind = Concern::Kind::spike;
         concern.step = seen_ + 1;
@@ -113,7 +132,7 @@ int judged_scale(const Diagnosis& d, Direction direction) {
 }
 
 bool vanishes(const Diagnosis& d, const Passage& passage, Direction direction) {
-    return lost_share(passage, d.format, judged_scale(d, direction)) > kMany;
+    return most_lost(passage, d.format, judged_scale(d, direction)).share > kMany;
 }
 
 bool overflows(const Diagnosis& d, const Passage& passage, Direction direction) {
@@ -123,15 +142,16 @@ bool overflows(const Diagnosis& d, const Passage& passage, Direction direction) 
 }
 
 void add_range_concerns(Diagnosis& d) {
-    const auto add = [&](Concern::Kind kind, Direction direction, const std::string& module, double share) {
+    const auto add = [&](Concern::Kind kind, Direction direction, const std::string& module, double share,
+                         const std::string& what) {
         Concern c;
         c.kind = kind;
         c.direction = direction;
         c.module = module;
         const bool over = kind == Concern::Kind::overflow;
         const std::string amount = share < 0.005 ? "some" : fmt::format("{:.0f}%", 100 * share);
-        c.text = fmt::format("{} of what passes {} through {} {} in {}", amount, name_of(direction), title(module),
-                             over ? "overflows" : "vanishes", name_of(d.format));
+        c.text = fmt::format("{} of {} {} in {}, {}, in {}", amount, what, over ? "overflows" : "vanishes",
+                             title(module), name_of(direction), name_of(d.format));
         if (direction == Direction::backward && d.scaled)
             c.text += d.scaling == Scaling::moving ? fmt::format(" at the best loss scale, 2^{}", d.scale.recommended)
                       : d.scaling == Scaling::fixed
@@ -151,9 +171,9 @@ void add_range_concerns(Diagnosis& d) {
         const bool over = kind == Concern::Kind::overflow;
         if (!(over ? overflows(d, passage, direction) : vanishes(d, passage, direction))) return false;
         const Tally& low = passage.low;
-        add(kind, direction, layer.module,
-            over ? double(low.formats[0].overflow) / double(low.counted())
-                 : lost_share(passage, d.format, judged_scale(d, direction)));
+        const Lost lost = over ? Lost{} : most_lost(passage, d.format, judged_scale(d, direction));
+        add(kind, direction, layer.module, over ? double(low.formats[0].overflow) / double(low.counted()) : lost.share,
+            over ? "what passes" : lost.tensor->what);
         return true;
     };
     for (const Concern::Kind kind : {Concern::Kind::overflow, Concern::Kind::underflow}) {
@@ -163,6 +183,38 @@ void add_range_concerns(Diagnosis& d) {
         for (std::size_t i = d.layers.size(); i-- > 0;)
             if (look(d.layers[i], Direction::backward, kind)) break;
     }
+}
+
+// What vanishes or overflows has been told, and is no matter of digits.
+void add_significance_concern(Diagnosis& d) {
+    constexpr double kWrong = 0.1, kAmplified = 8.0, kElsewhere = 0.5;
+    const auto ranged = [](const Concern& c) {
+        return c.kind == Concern::Kind::underflow || c.kind == Concern::Kind::overflow;
+    };
+    if (d.finding || std::ranges::any_of(d.concerns, ranged)) return;
+    const auto add = [&](const Significance& s, Direction direction, std::string text) {
+        Concern c;
+        c.kind = Concern::Kind::significance;
+        c.direction = direction;
+        c.module = s.module;
+        c.text = std::move(text);
+        if (!s.module.empty() && s.module != "loss")
+            c.remedy = Remedy::of_overrides({{s.module, kFullPrecision.name()}});
+        d.concerns.push_back(std::move(c));
+    };
+    const double rounding = format_info(d.format).epsilon;
+    for (const Significance& s : d.significance)
+        if (s.made > kWrong && s.made > kAmplified * std::max(s.given, rounding))
+            return add(
+                s, Direction::forward,
+                fmt::format("{} in {} loses its digits in {}: what it is given is {:.2g}% off FP32, what it makes "
+                            "of that {:.0f}%",
+                            s.op, title(s.module), name_of(d.format), 100 * s.given, 100 * s.made));
+    for (auto s = d.significance.rbegin(); s != d.significance.rend(); ++s)
+        if (s->cosine < kElsewhere)
+            return add(*s, Direction::backward,
+                       fmt::format("the gradient of {} points elsewhere in {} than in FP32 (cosine {:.2f})",
+                                   title(s->module), name_of(d.format), s->cosine));
 }
 
 void add_update_concern(Diagnosis& d, const Precision& candidate) {

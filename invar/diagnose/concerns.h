@@ -20,13 +20,16 @@ class SpikeWatch {
     std::map<std::string, double> forward_, backward_;  // by module
 };
 
-// Whether a module's values leave the format: some overflow, or more than a tenth vanish. One rule for words, tables
+// Whether a module's values leave the format: some overflow, or of one tensor more than a tenth of its magnitude
+// vanishes. One rule for words, tables
 // and colours; gradients are judged at 2^judged_scale, the best loss scale where one is used.
 int judged_scale(const Diagnosis& diagnosis, Direction direction);
 bool overflows(const Diagnosis& diagnosis, const Passage& passage, Direction direction);
 bool vanishes(const Diagnosis& diagnosis, const Passage& passage, Direction direction);
 // Names the first module of which that is true, forward and backward.
 void add_range_concerns(Diagnosis& diagnosis);
+// Names the first op that loses digits, or a module whose gradient FP32 would point elsewhere.
+void add_significance_concern(Diagnosis& diagnosis);
 // Where weights have no FP32 masters and more than a tenth of their updates is lost.
 void add_update_concern(Diagnosis& diagnosis, const Precision& candidate);
 

@@ -7,6 +7,7 @@
 #include "invar/diagnose/concerns.h"
 #include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/lost_updates.h"
+#include "invar/diagnose/significance.h"
 #include "invar/formats/inspect.h"
 #include "invar/kernels/devices.h"
 
@@ -38,7 +39,8 @@ class Run {
     }
     // Whether the step goes on: false where FP32 itself is not finite.
     bool step(const StepStart& start);
-    void try_candidate(const StepStart& start);
+    // What the candidate made of it; nothing where that was not finite, or was not tried.
+    std::optional<SampledStep> try_candidate(const StepStart& start);
     Finding find(const StepStart& start, const Precision& precision, double scale);
 
     Setup& setup_;
@@ -65,32 +67,43 @@ Finding Run::find(const StepStart& start, const Precision& precision, double sca
 }
 
 // A scale that is too large is a scaler's daily bread and no finding, as long as it moves and a smaller one serves.
-void Run::try_candidate(const StepStart& start) {
+std::optional<SampledStep> Run::try_candidate(const StepStart& start) {
     const bool moves = o_.scaling == Scaling::moving || !d_.scaled;
-    if (!o_.replays || (d_.finding && moves)) return;
-    if (replayed(start, o_.candidate, d_.scale_survived, nullptr).finite) return;
+    if (!o_.replays || (d_.finding && moves)) return std::nullopt;
+    SampledStep made;
+    if (replayed(start, o_.candidate, d_.scale_survived, &made.ops).finite) {
+        made.sample_gradients(*setup_.optimizer);
+        return made;
+    }
     if (!moves) ++d_.overflows;
-    if (d_.finding) return;
+    if (d_.finding) return std::nullopt;
     const Finding finding = find(start, o_.candidate, d_.scale_survived);
     if (finding.blame != Blame::loss_scale || !moves) {
         d_.finding = finding;
-        return;
+        return std::nullopt;
     }
     ++d_.scale_drops;
     while (d_.scale_survived > 1 && !replayed(start, o_.candidate, d_.scale_survived, nullptr).finite)
         d_.scale_survived /= 2;
+    return std::nullopt;
 }
 
 bool Run::step(const StepStart& start) {
     // Formats follow from the precision alone, so they are learnt once; a format that cannot be run goes by BF16's.
     if (map_.ops.empty())
         replayed(start, o_.replays ? o_.candidate : Precision::parse("bf16-mixed"), d_.scale_survived, &map_);
-    try_candidate(start);
+    const std::optional<SampledStep> low = try_candidate(start);
     Instruments now(map_, o_.format);
-    const Replayed full = replayed(start, kFullPrecision, 1.0, &now);  // last: its gradients are what the step takes
+    SampledStep exact;
+    BothWatch both(now, exact.ops);
+    const Replayed full = replayed(start, kFullPrecision, 1.0, &both);  // last: its gradients are what the step takes
     if (!full.finite) {
         d_.finding = find(start, kFullPrecision, 1.0);  // outweighs what the candidate met
         return false;
+    }
+    if (low) {
+        exact.sample_gradients(*setup_.optimizer);
+        compare_steps(*low, exact, *setup_.optimizer, d_.significance);
     }
     UpdateWatch updates(*setup_.optimizer, o_.format);
     setup_.optimizer->step(setup_.clip);
@@ -127,6 +140,7 @@ Diagnosis Run::run() {
     for (const LayerPassages& layer : d_.layers) gradients.add(layer.backward.low);
     d_.scale = scale_range(gradients, o_.format);
     add_range_concerns(d_);
+    add_significance_concern(d_);
     if (o_.replays) add_update_concern(d_, o_.candidate);
     return d_;
 }

@@ -42,7 +42,7 @@ struct LostUpdates {
 
 // What is not NaN or Inf and still wrong.
 struct Concern {
-    enum class Kind { underflow, spike, overflow, lost_updates } kind = Kind::underflow;
+    enum class Kind { underflow, spike, overflow, lost_updates, significance } kind = Kind::underflow;
     Direction direction = Direction::forward;
     std::string module;    // "" is the model itself
     int step = 0;          // 1 is the first
@@ -53,6 +53,17 @@ struct Concern {
 
 std::string_view name_of(Concern::Kind kind);
 
+// How far the candidate is off FP32 in a module, in the step in which it is the farthest: norms of differences over
+// norms.
+struct Significance {
+    std::string module;
+    std::string op;       // whose result is the farthest off for what it was given
+    double given = 0.0;   // of its inputs, the farthest
+    double made = 0.0;    // of its result
+    double off = 0.0;     // of any result of the module
+    double cosine = 1.0;  // between the gradients of its weights
+};
+
 struct StepFigures {
     double loss = 0.0, grad_norm = 0.0;
 };
@@ -62,7 +73,8 @@ struct Diagnosis {
     std::string candidate;
     int steps = 0;  // that were done
     std::vector<StepFigures> figures;
-    std::vector<LayerPassages> layers;  // in the order they run forward
+    std::vector<LayerPassages> layers;       // in the order they run forward
+    std::vector<Significance> significance;  // likewise; empty where the candidate was not run
     bool scaled = false;  // whether a loss scale is to be had: FP16's, or that of a format that is only tallied
     ScaleRange scale;
     double scale_survived = 1.0;  // the loss scale at the end

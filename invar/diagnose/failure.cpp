@@ -4,6 +4,7 @@
 #include "invar/diagnose/find_first_bad.h"
 #include "invar/io/file.h"
 #include "invar/ops/to.h"
+#include "invar/train/checkpoint_writer.h"
 
 namespace invar {
 
@@ -18,16 +19,8 @@ std::string tensor_name(const std::string& name, std::size_t batch) {
     return fmt::format("{}.{}", name, batch);
 }
 
-}  // namespace
-
-std::string Failure::config_yaml() const {
-    const auto config = state.state.find("config");
-    check<IoError>(config != state.state.end() && config->is_string(), "the failure's state holds no configuration");
-    return config->get<std::string>();
-}
-
-void save_failure(const fs::path& folder, Setup& setup, std::span<const Batch> group, const Progress& progress,
-                  RngState rng, double scale, const std::string& config_yaml) {
+// What they hold beside their tensors.
+nlohmann::json save_batches(const fs::path& folder, std::span<const Batch> group) {
     make_folders(folder);
     fs::remove(folder / kState);
     TensorMap tensors;
@@ -38,13 +31,42 @@ void save_failure(const fs::path& folder, Setup& setup, std::span<const Batch> g
             tensors.emplace(tensor_name(name, i), tensor);
             names.push_back(name);
         }
+        const Batch::Part& part = group[i].part;
         batches.push_back({{"size", group[i].size}, {"tensors", names}});
+        if (part.of > 0) batches.back()["part"] = {{"first", part.first}, {"of", part.of}, {"spare", part.spare}};
     }
     save_safetensors(folder / kBatches, tensors);
-    Checkpoint state = take_snapshot(setup, progress, config_yaml);
+    return batches;
+}
+
+}  // namespace
+
+std::string Failure::config_yaml() const {
+    const auto config = state.state.find("config");
+    check<IoError>(config != state.state.end() && config->is_string(), "the failure's state holds no configuration");
+    return config->get<std::string>();
+}
+
+void save_failure(const fs::path& folder, Setup& setup, std::span<const Batch> group, const Progress& progress,
+                  RngState rng, double scale, const std::string& config_yaml, int rank) {
+    Communicator& ranks = *setup.ranks;
+    std::string written, why;
+    try {
+        if (ranks.rank() == rank) written = save_batches(folder, group).dump();
+    } catch (const IoError& error) {
+        if (ranks.alone()) throw;
+        why = error.what();
+    }
+    written = ranks.broadcast_text(written, rank);
+    check<IoError>(!written.empty(), "rank {} could not keep its batches: {}", rank, ranks.broadcast_text(why, rank));
+    const nlohmann::json batches = nlohmann::json::parse(written);
+    SnapshotParts state = take_snapshot_parts(setup, progress, config_yaml);
     state.state["rng"] = {{"seed", rng.seed}, {"offset", rng.offset}};
     state.state["failure"] = {{"scale", scale}, {"batches", batches}};
-    save_checkpoint(folder / kState, state);
+    if (!ranks.alone()) state.state["failure"].update({{"rank", rank}, {"ranks", ranks.size()}});
+    CheckpointWriter writer(ranks);
+    writer.start(folder / kState, std::move(state));
+    writer.finish(true);
 }
 
 std::vector<Batch> on_device(std::span<const Batch> group, Device device) {
@@ -70,9 +92,13 @@ Failure load_failure(const fs::path& folder) {
         failure.progress.step = state.at("progress").at("step");
         failure.progress.epoch = state.at("progress").at("epoch");
         failure.progress.batch = state.at("progress").at("batch");
+        failure.rank = state.at("failure").value("rank", -1);
+        failure.ranks = state.at("failure").value("ranks", 1);
         for (const nlohmann::json& kept : state.at("failure").at("batches")) {
             const std::size_t i = failure.group.size();
             Batch batch({}, kept.at("size").get<std::int64_t>());
+            if (const auto part = kept.find("part"); part != kept.end())
+                batch.part = {part->at("first"), part->at("of"), part->at("spare")};
             for (const std::string name : kept.at("tensors")) {
                 const auto found = tensors.find(tensor_name(name, i));
                 check<IoError>(found != tensors.end(), "{}: batch {} is missing or torn", folder.string(), i);

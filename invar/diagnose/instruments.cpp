@@ -1,5 +1,7 @@
 #include "invar/diagnose/instruments.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -34,15 +36,18 @@ Tensor dense_on_host(const Tensor& tensor) {
 
 }  // namespace
 
-// The tail of a saturated sigmoid's gradients goes on for ever: half of the values, and no part of their sum.
-void Passage::add_low(const Tally& tensor) {
-    constexpr int kFaint = 30;  // so many powers of two below the largest
-    low.add(tensor);
-    Tally tail(tensor.formats.size());
-    const int limit = std::ilogb(tensor.largest) - kFaint + 127;
-    for (int i = 0; i < limit && tensor.largest > 0; ++i)
-        tail.values += tail.exponents[std::size_t(i)] = tensor.exponents[std::size_t(i)];
-    faint.add(tail);
+void Passage::add_low(const PassedTensor& tensor) {
+    low.add(tensor.tally);
+    const auto same = [&](const PassedTensor& other) { return other.op == tensor.op && other.what == tensor.what; };
+    if (const auto known = std::ranges::find_if(tensors, same); known != tensors.end())
+        known->tally.add(tensor.tally);
+    else
+        tensors.push_back(tensor);
+}
+
+void Passage::add(const Passage& other) {
+    all.add(other.all);
+    for (const PassedTensor& tensor : other.tensors) add_low(tensor);
 }
 
 void FormatMap::forward(const ForwardRun& run) {
@@ -67,13 +72,14 @@ LayerPassages& Instruments::layer(const std::string& module) {
     return known != layers.end() ? *known : layers.emplace_back(LayerPassages{module, Passage(), Passage(), false});
 }
 
-void Instruments::tally(const Tensor& tensor, bool low, Passage& passage) const {
+void Instruments::tally(const Tensor& tensor, bool low, std::size_t op, const std::string& what,
+                        Passage& passage) const {
     if (!tensor || !is_floating(tensor.dtype()) || tensor.numel() == 0) return;
     const Tensor host = dense_on_host(tensor);
     Tally tally(1);
     tally_values(host.dtype(), host.raw(), std::size_t(host.numel()), std::span(&format_, 1), tally);
     passage.all.add(tally);
-    if (low) passage.add_low(tally);
+    if (low) passage.add_low({op, what, tally});
 }
 
 const FormatMap::Op* Instruments::op(std::size_t number, const std::string& module, const char* name) const {
@@ -90,8 +96,8 @@ void Instruments::forward(const ForwardRun& run) {
     Passage& passage = layer(run.module).forward;
     for (std::size_t i = 0; i < run.inputs.size(); ++i)
         if (known != nullptr && i < known->inputs.size() && known->inputs[i] && !is_weight(run.inputs[i]))
-            tally(run.inputs[i], true, passage);
-    tally(run.result, known != nullptr && known->result, passage);
+            tally(run.inputs[i], true, mine, fmt::format("input {} of {}", i, run.op), passage);
+    tally(run.result, known != nullptr && known->result, mine, fmt::format("the result of {}", run.op), passage);
 }
 
 void Instruments::backward(const BackwardRun& run) {
@@ -100,9 +106,13 @@ void Instruments::backward(const BackwardRun& run) {
     const FormatMap::Op* known = op(entry.mapped(), run.node.module(), run.node.name());
     LayerPassages& mine = layer(run.node.module());
     mine.ran_backward = true;
-    if (known != nullptr && known->incoming) tally(run.incoming, true, mine.backward);
+    const std::size_t number = entry.mapped();
+    const char* const name = run.node.name();
+    if (known != nullptr && known->incoming)
+        tally(run.incoming, true, number, fmt::format("the gradient of what {} made", name), mine.backward);
     for (std::size_t i = 0; i < run.outgoing.size(); ++i)
-        tally(run.outgoing[i], known != nullptr && i < known->outgoing.size() && known->outgoing[i], mine.backward);
+        tally(run.outgoing[i], known != nullptr && i < known->outgoing.size() && known->outgoing[i], number,
+              fmt::format("the gradient of input {} of {}", i, name), mine.backward);
 }
 
 }  // namespace invar

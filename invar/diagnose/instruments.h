@@ -30,14 +30,20 @@ class FormatMap : public OpWatcher {
     std::unordered_map<const Node*, std::size_t> numbers_;
 };
 
+// One of the tensors that an op is given or makes, over all steps.
+struct PassedTensor {
+    std::size_t op = 0;  // its number
+    std::string what;    // "the result of linear"
+    Tally tally{1};
+};
+
 // One direction of one module.
 struct Passage {
-    explicit Passage(std::size_t formats = 1) : all(formats), low(formats), faint(formats) {}
-    Tally all;    // everything, for extremes and exponents
-    Tally low;    // what the candidate holds in its format, for everything else
-    Tally faint;  // exponents of those among them that are next to nothing beside the largest of their own tensor
-    void add(const Passage& other) { all.add(other.all), low.add(other.low), faint.add(other.faint); }
-    void add_low(const Tally& tensor);
+    Tally all{1};                       // everything, for extremes and exponents
+    Tally low{1};                       // what the candidate holds in its format, for shares
+    std::vector<PassedTensor> tensors;  // of that, each by itself: a wide one must not hide one that is gone
+    void add(const Passage& other);
+    void add_low(const PassedTensor& tensor);
 };
 
 struct LayerPassages {
@@ -58,7 +64,7 @@ class Instruments : public OpWatcher {
 
   private:
     LayerPassages& layer(const std::string& module);
-    void tally(const Tensor& tensor, bool low, Passage& passage) const;
+    void tally(const Tensor& tensor, bool low, std::size_t op, const std::string& what, Passage& passage) const;
     const FormatMap::Op* op(std::size_t number, const std::string& module, const char* name) const;
 
     const FormatMap& map_;

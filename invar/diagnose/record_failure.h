@@ -8,7 +8,8 @@ namespace invar {
 
 // Saves the step, then finds its first bad operation. Leaves the setup as it was but for gradients.
 Finding record_failure(Setup& setup, const FailedStep& step);
-// The same as a trainer wants it: Trainer::set_diagnosis(explain).
+// The same as a trainer wants it: Trainer::set_diagnosis(explain). Ranks, of which none has the whole step to replay,
+// keep the part that failed.
 Explanation explain(Setup& setup, const FailedStep& step);
 
 // For an error message or a log: "linear in fc1, forward, gave Inf in f16; the precision is to blame".

@@ -15,6 +15,8 @@
 
 namespace invar {
 
+class DeviceCollectives;
+
 // Where in a rank's piece of a sum the first value is that is not finite, and the first rank whose part was not; -1: all
 // parts were, their sum is not.
 struct ReduceFinding {
@@ -58,8 +60,13 @@ class Communicator {
     // `whole` gets everybody's share, in rank order; one may be this rank's piece of it.
     virtual Ticket all_gather(const Tensor& share, const Tensor& whole) = 0;
     virtual void wait(Ticket ticket) = 0;
+    // Tensors of this device are going to travel: finds the best way for them, together with all ranks. name() then says
+    // which it is.
+    virtual void prepare(Device) {}
+    // The way of tensors of this device that does not go by the host; nullptr where there is none.
+    virtual DeviceCollectives* device_collectives(Device) { return nullptr; }
 
-    // Seconds in which something travelled, and in which someone waited for it.
+    // Seconds in which something travelled by way of the host, and in which someone waited for it.
     struct Times {
         double busy = 0.0, waited = 0.0;
     };
@@ -79,6 +86,9 @@ std::unique_ptr<Communicator> make_communicator(std::function<std::unique_ptr<Tr
 // Those whom the launcher started with this process, joined at the first call; alone where it started one. Throws a
 // UsageError where the library that joins them is missing.
 Communicator& world();
+// The same, where all of them are expected to come now, within so many seconds: world() itself gives those who come late
+// ten times what set_rank_timeout says. Throws a RankError that names who is missing, as far as this machine can tell.
+Communicator& join_world(double seconds);
 // While one lives, these are the world of this thread: for programs and tests that join by themselves.
 class WorldScope {
   public:

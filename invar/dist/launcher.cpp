@@ -82,6 +82,10 @@ void choose_gpu(const Launch& launch) {
     if (!chosen.empty()) ::setenv(kVariable, chosen.c_str(), 1);
 }
 
+std::string words_of(const Launch& launch) {
+    return launch.size == 1 ? "" : fmt::format("{} -n {} ", launch.by, launch.size);
+}
+
 Launch launch_from_environment() {
     // A batch script has Slurm's variables too, but only what srun starts has a task of a step.
     const bool task = is_set("SLURM_STEP_NUM_TASKS") && is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
@@ -100,6 +104,9 @@ Launch launch_from_environment() {
         return launch;
     }
     if (is_set(kHydra.size)) return launch_of(kHydra);
+    check<UsageError>(!is_set("TORCHELASTIC_RUN_ID") || number("WORLD_SIZE", 1) == 1,
+                      "torchrun started {} processes, and they would train apart; start them with mpirun -n {} or srun",
+                      number("WORLD_SIZE", 1), number("WORLD_SIZE", 1));
     return {};
 }
 

@@ -14,6 +14,11 @@ struct Launch {
     std::string library;  // whose processes they are to be joined by: "openmpi", "mpich"
 };
 
+// The words that start as many again, with a space behind them: "mpirun -n 4 "; "" for one process.
+std::string words_of(const Launch& launch);
+// Whether those that were launched have been joined, as join_world() does.
+bool world_joined() noexcept;
+
 // From the environment. Throws a UsageError where a launcher started several processes that cannot be joined.
 Launch launch_from_environment();
 

@@ -13,12 +13,19 @@ struct Spelling {
     Strategy strategy;
 };
 constexpr std::array kSpellings{
-    Spelling{"ddp", Strategy::ddp},           Spelling{"zero1", Strategy::zero1},
-    Spelling{"zero2", Strategy::zero2},       Spelling{"auto", Strategy::ddp},
-    Spelling{"ddp_spawn", Strategy::ddp},     Spelling{"deepspeed_stage_1", Strategy::zero1},
-    Spelling{"deepspeed", Strategy::zero2},   Spelling{"deepspeed_stage_2", Strategy::zero2},
-    Spelling{"zero_1", Strategy::zero1},      Spelling{"zero_2", Strategy::zero2},
-    Spelling{"zero_stage_1", Strategy::zero1}, Spelling{"zero_stage_2", Strategy::zero2},
+    Spelling{"ddp", Strategy::ddp},
+    Spelling{"zero1", Strategy::zero1},
+    Spelling{"zero2", Strategy::zero2},
+    Spelling{"auto", Strategy::ddp},
+    Spelling{"ddp_spawn", Strategy::ddp},
+    Spelling{"ddp_find_unused_parameters_true", Strategy::ddp},
+    Spelling{"deepspeed_stage_1", Strategy::zero1},
+    Spelling{"deepspeed", Strategy::zero2},
+    Spelling{"deepspeed_stage_2", Strategy::zero2},
+    Spelling{"zero_1", Strategy::zero1},
+    Spelling{"zero_2", Strategy::zero2},
+    Spelling{"zero_stage_1", Strategy::zero1},
+    Spelling{"zero_stage_2", Strategy::zero2},
 };
 
 }  // namespace
@@ -29,13 +36,17 @@ std::string name_of(Strategy strategy) {
     return "";
 }
 
+// "DDP" and "ZeRO-2" are as good as ours.
 Strategy parse_strategy(std::string_view name) {
+    std::string plain(name);
+    for (char& c : plain) c = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
     for (const Spelling& each : kSpellings)
-        if (each.name == name) return each.strategy;
+        if (each.name == plain) return each.strategy;
+    const bool shares_weights = plain.starts_with("fsdp") || plain.starts_with("deepspeed_stage_3") || plain == "zero3";
     fail<UsageError>(
-        "strategy '{}' is not known; there are ddp (everything on every rank), zero1 (moments shared out) and zero2 "
-        "(gradients too); auto is ddp",
-        name);
+        "strategy '{}' is not {}; there are ddp (everything on every rank), zero1 (masters and moments shared "
+        "out) and zero2 (gradients too); auto is ddp",
+        name, shares_weights ? "there: every rank has the weights that it reads" : "known");
 }
 
 }  // namespace invar

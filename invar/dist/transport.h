@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,13 @@ class RankError : public Error {
     using Error::Error;
 };
 
+// Not all ranks came to be joined.
+class MissingRanks : public RankError {
+  public:
+    MissingRanks(const std::string& what, bool to_be_said) : RankError(what), to_be_said_here(to_be_said) {}
+    bool to_be_said_here;  // the first rank is on another machine, which cannot tell who is missing on this one
+};
+
 class Transport {
   public:
     virtual ~Transport() = default;
@@ -25,8 +33,11 @@ class Transport {
     virtual int size() const = 0;
     virtual std::string name() const = 0;  // "Open MPI 4.1.4"
 
-    // Piece r of `from` goes to rank r, as its piece `rank()` of `to`.
-    virtual void all_to_all(const void* from, void* to, std::size_t bytes) = 0;
+    // Piece r of `from`, of so many bytes, goes to rank r, a part after the other: `arrived` is told where in the pieces
+    // a part begins, and gets everybody's, in rank order and `part` apart; a rank's own is not there: it has it. While
+    // it looks at one part the next is on its way.
+    using Arrived = std::function<void(std::size_t begin, std::size_t bytes, const std::byte* parts)>;
+    virtual void all_to_all(const void* from, std::size_t bytes, std::size_t part, const Arrived& arrived) = 0;
     // Everybody's bytes, in rank order.
     virtual void all_gather(const void* from, void* to, std::size_t bytes) = 0;
     virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
@@ -34,6 +45,9 @@ class Transport {
     // While nothing else is asked: answers other ranks that want to know whether this one lives. Throws RankError
     // where one of them has said that it failed.
     virtual void listen() = 0;
+    // Somebody has waited so long for the others, and not by a call of this: asks for them where that is too long, and
+    // throws RankError where one does not answer.
+    virtual void look_after(std::chrono::duration<double> /*waited*/) {}
     // What is told of this rank to those who ask, for as long as nothing newer is said.
     virtual void set_status(std::int64_t step) = 0;
     // Tells every rank that this one cannot go on; nothing is waited for.

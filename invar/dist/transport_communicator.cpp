@@ -1,8 +1,8 @@
 // A Communicator over a Transport. One thread makes all calls of the transport, one after the other in the order in
 // which they were asked for; whoever asked goes on until it has to wait.
-#include <bit>
+#include <algorithm>
+#include <array>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -11,6 +11,8 @@
 
 #include "invar/core/error.h"
 #include "invar/dist/communicator.h"
+#include "invar/dist/device_collectives.h"
+#include "invar/dist/rank_sum.h"
 #include "invar/kernels/kernels.h"
 
 namespace invar {
@@ -23,16 +25,12 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Loops of the compiler's own: the threads that compute are not asked while they do.
-std::uint16_t to_bf16(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return std::uint16_t(bits >> 16 | 0x40u);  // stays NaN
-    return std::uint16_t((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
+// Of what is summed, the bytes that come at once from all ranks together, and from one.
+constexpr std::size_t kPartsAtOnce = std::size_t(1) << 21, kLeastPart = std::size_t(1) << 14,
+                      kMostPart = std::size_t(1) << 18;
 
-float from_bf16(std::uint16_t value) {
-    return std::bit_cast<float>(std::uint32_t(value) << 16);
-}
+// Tickets of the device's own way are told from the others.
+constexpr Communicator::Ticket kOfDevice = Communicator::Ticket(1) << 63;
 
 class TransportCommunicator final : public Communicator {
   public:
@@ -47,17 +45,24 @@ class TransportCommunicator final : public Communicator {
         }
     }
     ~TransportCommunicator() override {
+        std::unique_ptr<DeviceCollectives> collectives;
         {
             const std::lock_guard lock(mutex_);
             stop_ = true;
+            collectives = std::move(collectives_);
+            if (collectives && (error_ || !leaving_.empty())) {
+                collectives->give_up();
+                (void)collectives.release();  // its library cannot be ended in order without the others
+            }
         }
+        collectives.reset();
         wake_.notify_all();
         thread_.join();
     }
 
     int rank() const override { return rank_; }
     int size() const override { return size_; }
-    std::string name() const override { return name_; }
+    std::string name() const override { return way_.empty() ? name_ : name_ + ", " + way_; }
 
     void all_gather(const void* mine, void* all, std::size_t bytes) override {
         wait(submit([=](Transport& transport) { transport.all_gather(mine, all, bytes); }));
@@ -76,11 +81,21 @@ class TransportCommunicator final : public Communicator {
             });
         }
         Kernels& device = kernels_for(whole.device());
+        if (DeviceCollectives* const collectives = device_collectives(whole.device())) {
+            if (finding == nullptr) return kOfDevice | collectives->reduce_scatter(whole, share, wire, {});
+            const Tensor key = Tensor::empty({1}, Dtype::i64, whole.device());
+            device.fill(key.view(), -1);
+            auto* const bits = static_cast<std::uint64_t*>(key.raw());
+            collectives->wait(collectives->reduce_scatter(whole, share, wire, {bits, 0, 0}));
+            std::uint64_t found = 0;
+            device.download(&found, bits, sizeof found);  // the host asks for it, and waits
+            *finding = {FindingKey::place(found), FindingKey::rank(found)};
+            return 0;
+        }
         std::vector<float> from(std::size_t(whole.numel())), to(std::size_t(share.numel()));
         device.download(from.data(), whole.raw(), whole.bytes());
-        wait(submit([&](Transport& transport) {
-            reduce(transport, from.data(), to.data(), share.numel(), wire, finding);
-        }));
+        wait(submit(
+            [&](Transport& transport) { reduce(transport, from.data(), to.data(), share.numel(), wire, finding); }));
         device.upload(share.raw(), to.data(), share.bytes());
         return 0;
     }
@@ -94,6 +109,8 @@ class TransportCommunicator final : public Communicator {
                 gather(transport, share.raw(), whole.raw(), share.bytes());
             });
         }
+        if (DeviceCollectives* const collectives = device_collectives(whole.device()))
+            return kOfDevice | collectives->all_gather(share, whole);
         Kernels& device = kernels_for(whole.device());
         std::vector<std::byte> from(share.bytes()), to(whole.bytes());
         device.download(from.data(), share.raw(), share.bytes());
@@ -103,11 +120,26 @@ class TransportCommunicator final : public Communicator {
     }
 
     void wait(Ticket ticket) override {
+        if ((ticket & kOfDevice) != 0) return device_collectives(Device::cuda())->wait(ticket & ~kOfDevice);
         const Clock::time_point start = Clock::now();
         std::unique_lock lock(mutex_);
         done_.wait(lock, [&] { return finished_ >= ticket || error_; });
         waited_ += seconds_since(start);
         if (error_ && finished_ < ticket) std::rethrow_exception(error_);
+    }
+
+    void prepare(Device device) override {
+        if (!any(!device.is_cpu() && way_.empty())) return;
+        std::string why_not;
+        std::unique_ptr<DeviceCollectives> found = join_nccl(*this, device, why_not);
+        way_ = found ? found->name() : "tensors of GPUs by way of the host: " + why_not;
+        const std::lock_guard lock(mutex_);
+        collectives_ = std::move(found);
+    }
+    DeviceCollectives* device_collectives(Device device) override {
+        const std::lock_guard lock(mutex_);
+        if (!device.is_cpu() && collectives_ && error_) std::rethrow_exception(error_);
+        return device.is_cpu() ? nullptr : collectives_.get();
     }
 
     Times times() const override {
@@ -127,6 +159,7 @@ class TransportCommunicator final : public Communicator {
             wake_.notify_all();
             std::unique_lock lock(mutex_);
             done_.wait_for(lock, std::chrono::seconds(2), [&] { return told_ || error_; });
+            if (collectives_) collectives_->give_up();
         } catch (...) {  // nobody is left to be told
         }
     }
@@ -149,48 +182,65 @@ class TransportCommunicator final : public Communicator {
     // Everybody's pieces come here, and are added in rank order. The rank's own piece may be where the sum goes.
     void reduce(Transport& transport, const float* whole, float* share, std::int64_t count, Dtype wire,
                 ReduceFinding* finding) {
-        const std::size_t all = std::size_t(count) * std::size_t(size_);
-        if (wire == Dtype::f32) {
-            received_.resize(all * sizeof(float));
-            transport.all_to_all(whole, received_.data(), std::size_t(count) * sizeof(float));
-            add_up(reinterpret_cast<const float*>(received_.data()), share, count, finding);
-            return;
-        }
+        const auto all = std::size_t(count) * std::size_t(size_);
+        if (wire == Dtype::f32)
+            return reduce(transport, whole, share, count, finding, [](float value) { return value; });
         sent_.resize(all * sizeof(std::uint16_t));
-        received_.resize(all * (sizeof(std::uint16_t) + sizeof(float)));
         auto* const out = reinterpret_cast<std::uint16_t*>(sent_.data());
-        for (std::size_t i = 0; i < all; ++i) out[i] = to_bf16(whole[i]);
-        auto* const in = reinterpret_cast<std::uint16_t*>(received_.data() + all * sizeof(float));
-        transport.all_to_all(out, in, std::size_t(count) * sizeof(std::uint16_t));
-        auto* const wide = reinterpret_cast<float*>(received_.data());
-        for (std::size_t i = 0; i < all; ++i) wide[i] = from_bf16(in[i]);
-        add_up(wide, share, count, finding);
+        for (std::size_t i = 0; i < all; ++i) out[i] = to_bf16_bits(whole[i]);
+        reduce(transport, out, share, count, finding, from_bf16_bits);
     }
 
-    void add_up(const float* pieces, float* share, std::int64_t count, ReduceFinding* finding) const {
-        std::memcpy(share, pieces, std::size_t(count) * sizeof(float));
-        for (int r = 1; r < size_; ++r) {
-            const float* const piece = pieces + std::int64_t(r) * count;
-            for (std::int64_t i = 0; i < count; ++i) share[i] += piece[i];
+    template <class Sent, class Widen>
+    void reduce(Transport& transport, const Sent* out, float* share, std::int64_t count, ReduceFinding* finding,
+                Widen widen) {
+        if (finding != nullptr) *finding = {};
+        const std::size_t part = std::clamp(kPartsAtOnce / std::size_t(size_), kLeastPart, kMostPart);
+        const auto bytes = std::size_t(count) * sizeof(Sent);
+        transport.all_to_all(out, bytes, part, [&](std::size_t at, std::size_t arrived, const std::byte* parts) {
+            const auto begin = std::int64_t(at / sizeof(Sent));
+            const auto piece = [&](int r) {
+                return r == rank_ ? out + r * count + begin
+                                  : reinterpret_cast<const Sent*>(parts + std::size_t(r) * part);
+            };
+            const ReduceFinding bad = add_up(piece, share + begin, std::int64_t(arrived / sizeof(Sent)), widen);
+            if (finding != nullptr && finding->place < 0 && bad.place >= 0) *finding = {begin + bad.place, bad.rank};
+        });
+    }
+
+    // In blocks that stay near while every piece is read once.
+    template <class Piece, class Widen>
+    ReduceFinding add_up(const Piece& piece, float* share, std::int64_t count, Widen widen) const {
+        constexpr std::int64_t kBlock = 2048;
+        std::array<float, kBlock> sum;
+        ReduceFinding finding;
+        for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+            const auto block = std::size_t(std::min(kBlock, count - begin));
+            const auto* const first = piece(0) + begin;
+            for (std::size_t i = 0; i < block; ++i) sum[i] = widen(first[i]);
+            for (int r = 1; r < size_; ++r) {
+                const auto* const more = piece(r) + begin;
+                for (std::size_t i = 0; i < block; ++i) sum[i] += widen(more[i]);
+            }
+            int any = 0;
+            for (std::size_t i = 0; i < block; ++i) any |= is_bad(sum[i]);
+            for (std::size_t i = 0; any && finding.place < 0; ++i) {
+                if (!is_bad(sum[i])) continue;
+                finding.place = begin + std::int64_t(i);
+                for (int r = size_ - 1; r >= 0; --r)
+                    if (is_bad(widen(piece(r)[finding.place]))) finding.rank = r;
+            }
+            std::memcpy(share + begin, sum.data(), block * sizeof(float));
         }
-        if (finding == nullptr) return;
-        const auto bad = [](float value) { return !(std::fabs(value) <= 3.402823466e38f); };
-        *finding = {};
-        int any = 0;
-        for (std::int64_t i = 0; i < count; ++i) any |= bad(share[i]);
-        for (std::int64_t i = 0; any && finding->place < 0; ++i) {
-            if (!bad(share[i])) continue;
-            finding->place = i;
-            for (int r = size_ - 1; r >= 0; --r)
-                if (bad(pieces[std::int64_t(r) * count + i])) finding->rank = r;
-        }
+        return finding;
     }
 
     // A library may want the two apart: the share is often a piece of the whole.
     void gather(Transport& transport, const void* share, void* whole, std::size_t bytes) {
         const auto* const begin = static_cast<const std::byte*>(whole);
         const auto* const from = static_cast<const std::byte*>(share);
-        if (from < begin || from >= begin + bytes * std::size_t(size_)) return transport.all_gather(share, whole, bytes);
+        if (from < begin || from >= begin + bytes * std::size_t(size_))
+            return transport.all_gather(share, whole, bytes);
         sent_.assign(from, from + bytes);
         transport.all_gather(sent_.data(), whole, bytes);
     }
@@ -211,6 +261,7 @@ class TransportCommunicator final : public Communicator {
             {
                 const std::lock_guard lock(mutex_);
                 error_ = std::current_exception();
+                if (collectives_) collectives_->give_up();  // so that nobody waits for a device that waits for others
             }
             done_.notify_all();
             const std::string told = wait_for_end();  // whether we have failed too, the others may still want to know
@@ -244,18 +295,22 @@ class TransportCommunicator final : public Communicator {
                 if (left_) throw RankError(leaving_);
                 return false;
             }
+            const double waited = collectives_ ? collectives_->waiting() : 0.0;
+            if (collectives_) collectives_->check();
             lock.unlock();
             transport.set_status(step);
             transport.listen();
+            transport.look_after(std::chrono::duration<double>(waited));
             lock.lock();
             return true;
         }
-        const Job job = std::move(jobs_.front());
+        Job job = std::move(jobs_.front());
         jobs_.pop_front();
         lock.unlock();
         transport.set_status(step);
         const Clock::time_point begin = Clock::now();
         job(transport);
+        job = nullptr;  // and with it its tensors, before anybody hears of it
         lock.lock();
         busy_ += seconds_since(begin);
         ++finished_;
@@ -273,8 +328,9 @@ class TransportCommunicator final : public Communicator {
     double busy_ = 0.0, waited_ = 0.0;
     std::int64_t step_ = 0;
     int rank_ = 0, size_ = 1;
-    std::string name_;
-    std::vector<std::byte> sent_, received_;  // of the thread
+    std::string name_, way_;  // of tensors that are not the host's; "" before anybody asked
+    std::unique_ptr<DeviceCollectives> collectives_;
+    std::vector<std::byte> sent_;  // of the thread
     std::thread thread_;
 };
 

@@ -3,23 +3,29 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "invar/core/error.h"
 #include "invar/core/loaded_from.h"
 #include "invar/dist/communicator.h"
 #include "invar/dist/launcher.h"
+#include "invar/dist/roll_call.h"
 
 namespace invar {
 
 namespace {
 
 std::atomic<bool> hurries = false;
+constexpr std::chrono::milliseconds kLookEvery(100);  // whether somebody wants us to stop
+constexpr double kPatience = 10;                      // times the time-out, for those who may be on their way
 
-double& timeout_seconds() {
-    static double seconds = 30.0;
+std::atomic<double>& timeout_seconds() {
+    static std::atomic<double> seconds = 30.0;
     return seconds;
 }
 
@@ -35,12 +41,13 @@ const char* people_say(const std::string& library) {
 TransportStart find_start(const Launch& launch) {
     const std::filesystem::path path =
         loaded_from(reinterpret_cast<void*>(&world)) / fmt::format("libinvar_{}.so", launch.library);
-    const std::string so = fmt::format("{} started {} processes of {}", launch.by, launch.size,
-                                       people_say(launch.library));
+    const std::string so =
+        fmt::format("{} started {} processes of {}", launch.by, launch.size, people_say(launch.library));
     std::error_code error;
-    check<UsageError>(std::filesystem::exists(path, error),
-                      "{}, but this build cannot join them: {} is not there; build with lib{}-dev, or start one process",
-                      so, path.filename().string(), launch.library);
+    check<UsageError>(
+        std::filesystem::exists(path, error),
+        "{}, but this build cannot join them: {} is not there; build with lib{}-dev, or start one process", so,
+        path.filename().string(), launch.library);
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // Open MPI's own parts look for its symbols
     if (library == nullptr) {
         const char* const reason = dlerror();
@@ -51,12 +58,51 @@ TransportStart find_start(const Launch& launch) {
     return start;
 }
 
-std::unique_ptr<Communicator> join() {
+// The library waits for all ranks without an end. A thread of its own waits with it, which is left behind where they do
+// not come; whoever is stopped is not waited for longer than a time-out.
+std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
+                                          const std::function<std::unique_ptr<Transport>()>& start) {
+    using Clock = std::chrono::steady_clock;
+    using Joined = std::promise<std::unique_ptr<Communicator>>;
+    const RollCall roll(launch);
+    const auto promise = std::make_shared<Joined>();
+    std::future<std::unique_ptr<Communicator>> result = promise->get_future();
+    std::thread([promise, start] {
+        try {
+            promise->set_value(make_communicator(start));
+        } catch (...) {
+            promise->set_exception(std::current_exception());
+        }
+    }).detach();
+    const Clock::time_point begin = Clock::now();
+    for (;;) {
+        const Clock::time_point round =
+            Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                               std::chrono::duration<double>(std::min(timeout_seconds().load(), seconds)));
+        while (Clock::now() < round && !hurries)
+            if (result.wait_until(std::min(round, Clock::now() + kLookEvery)) == std::future_status::ready)
+                return result.get();
+        const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+        const RollCall::Missing missing = roll.missing();
+        if (waited < seconds && !missing.stopped && !hurries) continue;
+        const std::string who =
+            missing.who.empty() ? fmt::format("all of host {} are here, and others are not", host_name()) : missing.who;
+        const bool says_it =
+            !missing.who.empty() && missing.first_here == launch.rank && launch.rank != launch.local_rank;
+        // The first process that ends takes the others with it: not before those have spoken who do.
+        if (launch.rank > 0 && !says_it) std::this_thread::sleep_for(std::chrono::seconds(2));
+        throw MissingRanks(fmt::format("the {} ranks that {} started have not come together: {} (waited {:.0f} s)",
+                                       launch.size, launch.by, who, waited),
+                           says_it);
+    }
+}
+
+std::unique_ptr<Communicator> join(double seconds) {
     const Launch launch = launch_from_environment();
     if (launch.size == 1) return make_alone();
     const TransportStart start = find_start(launch);
     const TransportTimeout timeout(std::int64_t(timeout_seconds() * 1000));
-    return make_communicator([=] {
+    return make_within(seconds, launch, [=] {
         std::string why;
         std::unique_ptr<Transport> transport(start(timeout, why));
         check(transport != nullptr, "{} cannot be started: {}", people_say(launch.library), why);
@@ -82,8 +128,12 @@ std::mutex& joining() {
 
 Communicator& world() {
     if (world_of_thread() != nullptr) return *world_of_thread();
+    return join_world(kPatience * timeout_seconds());
+}
+
+Communicator& join_world(double seconds) {
     const std::lock_guard lock(joining());
-    if (!joined()) joined() = join();
+    if (!joined()) joined() = join(seconds);
     return *joined();
 }
 
@@ -95,6 +145,11 @@ WorldScope::~WorldScope() {
 void leave_world() {
     const std::lock_guard lock(joining());
     joined().reset();
+}
+
+bool world_joined() noexcept {
+    const std::lock_guard lock(joining());
+    return joined() != nullptr;
 }
 
 void fail_world(const std::string& why) noexcept {

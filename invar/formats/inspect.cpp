@@ -22,13 +22,16 @@ namespace {
 constexpr std::uint64_t kPiece = std::uint64_t(512) << 10;  // bytes; a multiple of every element's size
 constexpr std::uint64_t kAhead = std::uint64_t(16) << 20;   // how far the disk is told in advance
 
+// A part of a tensor; or all of it, where a file has to be read from front to back.
 struct Piece {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
+    const SafetensorsFile* file = nullptr;
+    const TensorEntry* entry = nullptr;
     std::size_t tensor = 0;
     std::uint64_t from = 0;  // in the tensor
     std::size_t bytes = 0;
-    std::uint32_t crc32c = 0;  // of what was read, where the file says what it should be
+    std::uint32_t crc32c = 0;            // of what was read, where the file says what it should be
+    const OpenStream* stream = nullptr;  // instead of file and entry
+    bool only_checked = false;           // read for its checksum, and of no tensor
 };
 
 // Every piece is taken by whichever thread is free; results meet under one lock, once a piece. Pieces are read rather
@@ -59,6 +62,7 @@ class Readers {
         std::uint32_t sum = 0;
         for (std::size_t i = 0; i < pieces_.size(); ++i) {
             const Piece& piece = pieces_[i];
+            if (piece.stream != nullptr) continue;
             sum = piece.from == 0 ? piece.crc32c : crc32c_combine(sum, piece.crc32c, piece.bytes);
             if (i + 1 == pieces_.size() || pieces_[i + 1].from == 0) piece.file->check_sum(*piece.entry, sum);
         }
@@ -69,18 +73,18 @@ class Readers {
             std::vector<char> buffer(kPiece);
             for (std::size_t i = 0; (i = next_++) < pieces_.size();) {
                 Piece& piece = pieces_[i];
+                if (piece.stream != nullptr) {
+                    read_through(piece, buffer);
+                    continue;
+                }
                 constexpr std::size_t kPiecesAhead = kAhead / kPiece;
-                if (i + kPiecesAhead < pieces_.size()) {
+                if (i + kPiecesAhead < pieces_.size() && pieces_[i + kPiecesAhead].stream == nullptr) {
                     const Piece& later = pieces_[i + kPiecesAhead];
                     later.file->announce(*later.entry, later.from, later.bytes);
                 }
                 piece.file->read(*piece.entry, piece.from, buffer.data(), piece.bytes);
                 if (piece.entry->crc32c) piece.crc32c = crc32c({buffer.data(), piece.bytes});
-                const Dtype dtype = piece.entry->dtype;
-                Tally tally(result_.formats.size());
-                tally_values(dtype, buffer.data(), piece.bytes / size_of(dtype), result_.formats, tally);
-                const std::lock_guard lock(mutex_);
-                result_.tensors[piece.tensor].tally.add(tally);
+                add(piece, buffer.data(), piece.bytes);
             }
         } catch (...) {
             const std::lock_guard lock(mutex_);
@@ -89,20 +93,27 @@ class Readers {
         }
     }
 
+    void read_through(const Piece& piece, std::vector<char>& buffer) {
+        const std::unique_ptr<TensorStream> stream = (*piece.stream)();
+        while (const std::size_t bytes = stream->read(buffer.data(), buffer.size())) {
+            if (!piece.only_checked) add(piece, buffer.data(), bytes);
+        }
+    }
+
+    void add(const Piece& piece, const char* values, std::size_t bytes) {
+        const Dtype dtype = result_.tensors[piece.tensor].dtype;
+        Tally tally(result_.formats.size());
+        tally_values(dtype, values, bytes / size_of(dtype), result_.formats, tally);
+        const std::lock_guard lock(mutex_);
+        result_.tensors[piece.tensor].tally.add(tally);
+    }
+
     std::vector<Piece> pieces_;
     Inspection& result_;
     std::atomic<std::size_t> next_{0};
     std::mutex mutex_;
     std::exception_ptr failure_;
 };
-
-LeftOut left_out(const ForeignEntry& entry) {
-    using Kind = ForeignEntry::Kind;
-    const LeftOut::Why why = entry.kind == Kind::integer       ? LeftOut::Why::not_floating
-                             : entry.kind == Kind::not_integer ? LeftOut::Why::other_format
-                                                               : LeftOut::Why::unknown_dtype;
-    return {entry.name, entry.dtype, why};
-}
 
 // The share of counted values whose exponent is below `limit` after a shift.
 double share_below(const Tally& tally, int limit, int shift) {
@@ -120,24 +131,24 @@ Inspection inspect(const std::vector<std::filesystem::path>& files, const std::v
     result.formats = formats;
     result.total.name = "total";
     result.total.tally = Tally(formats.size());
-    std::list<SafetensorsFile> opened;
+    std::list<TensorFile> opened;
     std::vector<Piece> pieces;
     for (const std::filesystem::path& path : files) {
-        // Reads the header alone, and checks it against the size.
-        const SafetensorsFile& file = opened.emplace_back(path, ForeignDtypes::list);
-        for (const ForeignEntry& entry : file.foreign()) result.left_out.push_back(left_out(entry));
-        for (const TensorEntry& entry : file.entries()) {
-            if (!is_floating(entry.dtype)) {
-                result.left_out.push_back({entry.name, std::string(file_name_of(entry.dtype)), {}});
+        const TensorFile& file = opened.emplace_back(path);
+        result.left_out.insert(result.left_out.end(), file.left_out().begin(), file.left_out().end());
+        for (const StoredTensor& stored : file.tensors()) {
+            const std::size_t tensor = result.tensors.size();
+            result.tensors.push_back({stored.name, stored.dtype, stored.shape, Tally(formats.size())});
+            result.bytes += stored.bytes;
+            if (stored.file == nullptr) {
+                pieces.push_back({.tensor = tensor, .stream = &stored.open});
                 continue;
             }
-            const std::size_t tensor = result.tensors.size();
-            result.tensors.push_back({entry.name, entry.dtype, entry.shape, Tally(formats.size())});
-            const std::uint64_t size = entry.end - entry.begin;
-            result.bytes += size;
-            for (std::uint64_t at = 0; at < size; at += kPiece)
-                pieces.push_back({&file, &entry, tensor, at, static_cast<std::size_t>(std::min(kPiece, size - at))});
+            for (std::uint64_t at = 0; at < stored.bytes; at += kPiece)
+                pieces.push_back({stored.file, stored.entry, tensor, at,
+                                  static_cast<std::size_t>(std::min(kPiece, stored.bytes - at))});
         }
+        for (const OpenStream& stream : file.unread()) pieces.push_back({.stream = &stream, .only_checked = true});
     }
     const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
     Readers(std::move(pieces), result).run(threads > 0 ? threads : cores);

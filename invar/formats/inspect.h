@@ -1,4 +1,4 @@
-// inspect: what each tensor of a safetensors file would suffer in smaller formats, and the power of two that would save
+// inspect: what each tensor of a file would suffer in smaller formats, and the power of two that would save
 // it. The file is read once, by all threads, at the speed of the disk or of the memory.
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "invar/core/shape.h"
 #include "invar/formats/format_tally.h"
+#include "invar/formats/tensor_files.h"
 
 namespace invar {
 
@@ -16,14 +17,6 @@ struct InspectedTensor {
     Dtype dtype = Dtype::f32;
     Shape shape;
     Tally tally;  // of floating tensors
-};
-
-// A tensor that is listed, but not judged.
-struct LeftOut {
-    enum class Why { not_floating, other_format, unknown_dtype };
-    std::string name;
-    std::string dtype;  // as the file spells it
-    Why why = Why::not_floating;
 };
 
 struct Inspection {

@@ -40,41 +40,49 @@ std::map<std::string, std::string> parse_index(const JsonObject& index) {
     return shards;
 }
 
-void WeightFiles::open_shards(const fs::path& folder) {
-    const fs::path index = folder / kIndexFile;
+void WeightFiles::open_shards(const fs::path& index, ForeignDtypes foreign) {
     const std::map<std::string, std::string> shards = parse_index(JsonObject::read(index, kMostIndexBytes));
     std::set<std::string> names;
     for (const auto& [tensor, shard] : shards) names.insert(shard);
     check<IoError>(names.size() <= kMostShards, "{}: names {} files, more than {}", index.string(), names.size(),
                    kMostShards);
-    std::map<std::string, const SafetensorsFile*> opened;
+    std::set<std::string> met;
     for (const std::string& name : names) {
-        files_.push_back(std::make_unique<SafetensorsFile>(folder / name));
-        opened[name] = files_.back().get();
-        for (const TensorEntry& entry : files_.back()->entries()) {
-            const auto place = shards.find(entry.name);
+        const fs::path path = index.parent_path() / name;
+        check<IoError>(is_there(path), "{}: the shard {} is missing; it should lie beside the index", index.string(),
+                       Quoted{name});
+        files_.push_back(std::make_unique<SafetensorsFile>(path, foreign));
+        const auto meet = [&](const std::string& tensor) {
+            const auto place = shards.find(tensor);
             check<IoError>(place != shards.end() && place->second == name,
-                           "{}: holds the tensor {}, which {} says is {}", files_.back()->source(), Quoted{entry.name},
-                           kIndexFile, place == shards.end() ? "nowhere" : fmt::format("in {}", Quoted{place->second}));
-        }
+                           "{}: holds the tensor {}, which {} says is {}", files_.back()->source(), Quoted{tensor},
+                           index.filename().string(),
+                           place == shards.end() ? "nowhere" : fmt::format("in {}", Quoted{place->second}));
+            met.insert(tensor);
+        };
+        for (const TensorEntry& entry : files_.back()->entries()) meet(entry.name);
+        for (const ForeignEntry& entry : files_.back()->foreign()) meet(entry.name);
     }
     for (const auto& [tensor, shard] : shards)
-        check<IoError>(opened[shard]->contains(tensor), "{}: the tensor {} is said to be in {}, and is not there",
-                       index.string(), Quoted{tensor}, Quoted{shard});
+        check<IoError>(met.contains(tensor), "{}: the tensor {} is said to be in {}, and is not there", index.string(),
+                       Quoted{tensor}, Quoted{shard});
 }
 
-WeightFiles::WeightFiles(const fs::path& place) {
+WeightFiles::WeightFiles(const fs::path& place, ForeignDtypes foreign) {
     std::error_code ignored;
     if (!fs::is_directory(place, ignored)) {
-        files_.push_back(std::make_unique<SafetensorsFile>(place));
+        if (place.extension() == ".json")
+            open_shards(place, foreign);
+        else
+            files_.push_back(std::make_unique<SafetensorsFile>(place, foreign));
     } else if (is_there(place / kWeightsFile)) {
-        files_.push_back(std::make_unique<SafetensorsFile>(place / kWeightsFile));
+        files_.push_back(std::make_unique<SafetensorsFile>(place / kWeightsFile, foreign));
     } else {
         check<IoError>(is_there(place / kIndexFile),
                        "{}: is a folder without {} or {}; name a file of weights, or a folder of Hugging Face's that "
                        "holds safetensors",
                        place.string(), kWeightsFile, kIndexFile);
-        open_shards(place);
+        open_shards(place / kIndexFile, foreign);
     }
     for (const auto& file : files_)
         for (const TensorEntry& entry : file->entries()) tensors_.push_back({file.get(), &entry});

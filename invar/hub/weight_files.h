@@ -13,8 +13,9 @@ namespace invar {
 
 class WeightFiles {
   public:
-    // A file, or a folder that holds some. Throws IoError for what is missing or is not what the index says.
-    explicit WeightFiles(const std::filesystem::path& file_or_folder);
+    // A file, an index whose shards lie beside it, or a folder that holds some. Throws IoError for what is missing or
+    // is not what the index says.
+    explicit WeightFiles(const std::filesystem::path& file_or_folder, ForeignDtypes foreign = ForeignDtypes::refuse);
 
     struct Place {
         const SafetensorsFile* file;
@@ -22,9 +23,10 @@ class WeightFiles {
         Tensor read() const { return file->tensor(entry->name); }
     };
     const std::vector<Place>& tensors() const { return tensors_; }
+    const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
 
   private:
-    void open_shards(const std::filesystem::path& folder);
+    void open_shards(const std::filesystem::path& index, ForeignDtypes foreign);
     std::vector<std::unique_ptr<SafetensorsFile>> files_;
     std::vector<Place> tensors_;
 };

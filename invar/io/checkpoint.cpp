@@ -54,9 +54,12 @@ bool is_checkpoint(const Metadata& metadata) {
     return format != metadata.end() && format->second.starts_with("invar-checkpoint");
 }
 
+Metadata checkpoint_metadata(const nlohmann::json& state) {
+    return {{"format", std::string(kFormat)}, {"state", format_state(state)}};
+}
+
 void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
-    save_safetensors(path, checkpoint.tensors,
-                     {{"format", std::string(kFormat)}, {"state", format_state(checkpoint.state)}});
+    save_safetensors(path, checkpoint.tensors, checkpoint_metadata(checkpoint.state));
 }
 
 Checkpoint load_checkpoint(const fs::path& path) {
@@ -133,10 +136,11 @@ void LatestCheckpoint::check_usable(const fs::path& run) const {
                       passed_over.size(), fmt::join(passed_over, "; "));
 }
 
-LatestCheckpoint CheckpointFolder::latest() const {
+LatestCheckpoint CheckpointFolder::latest(std::int64_t most) const {
     LatestCheckpoint latest;
     const std::vector<std::int64_t> all = steps();
     for (auto step = all.rbegin(); step != all.rend(); ++step) {
+        if (*step > most) continue;
         try {
             verify_checkpoint(path_of(*step));
             latest.path = path_of(*step);

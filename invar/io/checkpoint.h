@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -23,6 +24,8 @@ struct Checkpoint {
 bool is_checkpoint(const Metadata& metadata);
 
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+// What the header of one says beside its tensors.
+Metadata checkpoint_metadata(const nlohmann::json& state);
 // Throws IoError if as much as one bit of the file is not what was saved.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source);
@@ -51,8 +54,8 @@ class CheckpointFolder {
     std::filesystem::path save(std::int64_t step, const Checkpoint& checkpoint, const StepSet& kept = {}) const;
     // Deletes the elders of this step that are over the limit, as a save does, and as one that was killed may not have.
     void prune(std::int64_t step, const StepSet& kept = {}) const;
-    // The newest that is whole.
-    LatestCheckpoint latest() const;
+    // The newest that is whole, of no later step than this.
+    LatestCheckpoint latest(std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
     // Renames those of later steps, so that a run that goes on from this one does not meet them; their new names.
     std::vector<std::filesystem::path> put_aside_after(std::int64_t step) const;
 

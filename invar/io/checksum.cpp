@@ -1,6 +1,7 @@
 #include "invar/io/checksum.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "invar/core/cpu_features.h"
@@ -85,11 +86,23 @@ std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::uin
     return multiply(shift, first) ^ second;
 }
 
+std::uint32_t crc32c_of_zeros(std::uint64_t bytes) {
+    return crc32c_combine(~0u, ~0u, bytes);
+}
+
+std::uint32_t crc32c_added(std::string_view part, std::uint64_t bytes_behind) {
+    return crc32c_combine(crc32c(part) ^ crc32c_of_zeros(part.size()), 0, bytes_behind);
+}
+
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t so_far) {
 #if defined(__x86_64__)
     if (cpu_features().sse42) return crc32c_sse42(bytes, so_far);
 #endif
     return crc32c_portable(bytes, so_far);
+}
+
+std::uint32_t masked_crc32c(std::string_view bytes) {
+    return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u;
 }
 
 }  // namespace invar

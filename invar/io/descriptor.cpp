@@ -77,6 +77,9 @@ IoWatch::IoWatch(See see) : see_(std::move(see)), previous_(watching()) {
 IoWatch::~IoWatch() {
     watching() = previous_;
 }
+IoWatch::See IoWatch::told() {
+    return watching() != nullptr ? *watching() : See();
+}
 void IoWatch::tell(FileAct act, const std::filesystem::path& path) {
     if (const See* const see = watching(); see != nullptr) (*see)(act, path);
 }
@@ -166,6 +169,18 @@ void Descriptor::write_all(std::string_view bytes) const {
         const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall));
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) fail_with_errno("write", path_, errno);
+        bytes.remove_prefix(static_cast<std::size_t>(put));
+    }
+}
+
+void Descriptor::write_at(std::uint64_t offset, std::string_view bytes) const {
+    IoWatch::tell(FileAct::write, path_);
+    while (!bytes.empty()) {
+        const ssize_t put =
+            ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) fail_with_errno("write", path_, errno);
+        offset += static_cast<std::uint64_t>(put);
         bytes.remove_prefix(static_cast<std::size_t>(put));
     }
 }

@@ -28,6 +28,7 @@ class Descriptor {
     // That these bytes will be asked for soon; the system may read them meanwhile.
     void announce(std::uint64_t offset, std::size_t bytes) const;
     void write_all(std::string_view bytes) const;
+    void write_at(std::uint64_t offset, std::string_view bytes) const;
     void sync() const;
 
   private:

@@ -58,9 +58,8 @@ std::string version() {
     return event(0, field(3, std::string_view("brain.Event:2")));
 }
 
-// A record's checksums are rotated and shifted, since a checksum of data that holds checksums is a weak one.
 std::string masked_sum(std::string_view bytes) {
-    return little_endian(std::rotr(crc32c(bytes), 15) + 0xA282EAD8u);
+    return little_endian(masked_crc32c(bytes));
 }
 
 std::string record_of(std::string_view event) {

@@ -94,16 +94,6 @@ Descriptor AtomicFile::create() const {
     }
 }
 
-void AtomicFile::write_at(std::uint64_t offset, std::string_view bytes) {
-    while (!bytes.empty()) {
-        const ssize_t put = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) fail_with_errno("write", target_, errno);
-        offset += static_cast<std::uint64_t>(put);
-        bytes.remove_prefix(static_cast<std::size_t>(put));
-    }
-}
-
 void AtomicFile::commit() {
     file_.sync();
     if (::rename(path_.c_str(), target_.c_str()) != 0) fail_with_errno("write", target_, errno);

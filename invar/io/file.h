@@ -31,8 +31,11 @@ class AtomicFile {
 
     void write(std::string_view bytes) { file_.write_all(bytes); }
     // Over bytes that were written already.
-    void write_at(std::uint64_t offset, std::string_view bytes);
+    void write_at(std::uint64_t offset, std::string_view bytes) { file_.write_at(offset, bytes); }
     void commit();
+    // The half-written one, for those who write it together.
+    const Descriptor& file() const { return file_; }
+    const std::filesystem::path& path() const { return path_; }
 
   private:
     Descriptor create() const;

@@ -10,6 +10,7 @@
 #include "invar/core/error.h"
 #include "invar/io/checksum.h"
 #include "invar/io/file.h"
+#include "invar/io/safetensors_parts.h"
 #include "invar/io/safetensors_sums.h"
 
 namespace invar {
@@ -67,27 +68,21 @@ std::vector<std::string_view> SafetensorsImage::pieces() const& {
 }
 
 SafetensorsImage lay_out_safetensors(const TensorMap& tensors, const Metadata& metadata) {
-    SafetensorsHeader header;
-    header.metadata = metadata;
+    std::vector<TensorEntry> entries;
     for (const auto& [name, tensor] : tensors) {
         check<UsageError>(tensor.defined(), "safetensors: tensor {} is undefined", Quoted{name});
         check<UsageError>(name != "__metadata__", "safetensors: a tensor must not be called {}", name);
-        header.entries.push_back({name, tensor.dtype(), tensor.shape(), 0, 0, {}});
+        entries.push_back({name, tensor.dtype(), tensor.shape(), 0, 0, {}});
     }
-    std::sort(header.entries.begin(), header.entries.end(), comes_before);
+    const SafetensorsLayout layout(std::move(entries), metadata);
     SafetensorsImage image;
     std::vector<std::uint32_t> sums;
-    std::uint64_t position = 0;
-    for (TensorEntry& entry : header.entries) {
+    for (const TensorEntry& entry : layout.entries()) {
         const Tensor tensor = tensors.at(entry.name).on_host();
         image.tensors.push_back(tensor.is_contiguous() ? tensor : dense_copy(tensor));
         sums.push_back(crc32c(bytes_of(image.tensors.back())));
-        entry.begin = position;
-        entry.end = position += tensor.bytes();
     }
-    add_sums(header.metadata, sums);
-    image.head = format_header(header);
-    seal_head(image.head);
+    image.head = layout.head(sums);
     return image;
 }
 

@@ -19,6 +19,8 @@ class IoWatch {
     IoWatch& operator=(const IoWatch&) = delete;
 
     static void tell(FileAct act, const std::filesystem::path& path);
+    // Who is told on this thread, for another that works for it; empty: nobody.
+    static See told();
 
   private:
     See see_;

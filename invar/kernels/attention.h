@@ -3,6 +3,8 @@
 // of a head's width.
 #pragma once
 
+#include <algorithm>
+
 #include "invar/core/rng.h"
 #include "invar/core/view.h"
 
@@ -28,6 +30,23 @@ struct AttentionSpec {
         const std::int64_t weights = batch * heads * queries * keys;
         return std::uint64_t((weights + DropRule::kElements - 1) / DropRule::kElements);
     }
+};
+
+// Where no fused kernel serves, attention goes by blocks: some samples with all of their queries, or some queries of one
+// sample, as many as the memory for their scores allows.
+struct AttentionBlocks {
+    static constexpr std::int64_t kBytes = std::int64_t(128) << 20, kMaxSamples = 65535;
+    std::int64_t samples = 1, rows;
+
+    AttentionBlocks(const AttentionSpec& s, Dtype dtype) {
+        const std::int64_t widest = std::max({s.keys, s.width, s.value_width, std::int64_t(1)});
+        const std::int64_t row = std::max<std::int64_t>(s.heads, 1) * widest * std::int64_t(size_of(dtype));
+        rows = std::clamp<std::int64_t>(kBytes / row, 1, std::max<std::int64_t>(s.queries, 1));
+        if (rows < s.queries) return;
+        samples = std::clamp<std::int64_t>(kBytes / (row * rows), 1, std::clamp<std::int64_t>(s.batch, 1, kMaxSamples));
+    }
+    // Of one element for each query and key in a block.
+    std::int64_t scores(const AttentionSpec& s) const { return samples * s.heads * rows * s.keys; }
 };
 
 // The rule for single weights.

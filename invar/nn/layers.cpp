@@ -49,6 +49,12 @@ Options checked(const Options& options, std::int64_t in, std::int64_t out, ops::
     return options;
 }
 
+// Of layers that hand it to operations of class low alone.
+Parameter& read_low(Parameter& parameter) {
+    parameter.read_low = true;
+    return parameter;
+}
+
 Tensor value_of(const Parameter* parameter) {
     return parameter ? parameter->value : Tensor{};
 }
@@ -56,10 +62,10 @@ Tensor value_of(const Parameter* parameter) {
 }  // namespace
 
 Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, ImageShape image, Activation activation)
-    : weight(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image))),
+    : weight(read_low(add_parameter("weight", uniform_within({out, in}, in), linear_layout(in, out, image)))),
       image_(image),
       activation_(activation) {
-    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in));
+    if (with_bias) bias = &read_low(add_parameter("bias", uniform_within({out}, in)));
 }
 Tensor Linear::forward(const Tensor& x) {
     return ops::linear(x, weight.value, value_of(bias), activation_);
@@ -67,12 +73,13 @@ Tensor Linear::forward(const Tensor& x) {
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options, bool with_bias)
     : options_(checked(options, in, out, kernel)),
-      weight(add_parameter("weight",
-                           uniform_within({out, kernel.height, kernel.width, in / options.groups},
-                                          in / options.groups * kernel.height * kernel.width),
-                           conv_layout(out, kernel, in / options.groups))) {
+      weight(read_low(add_parameter("weight",
+                                    uniform_within({out, kernel.height, kernel.width, in / options.groups},
+                                                   in / options.groups * kernel.height * kernel.width),
+                                    conv_layout(out, kernel, in / options.groups)))) {
     if (with_bias)
-        bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel.height * kernel.width));
+        bias =
+            &read_low(add_parameter("bias", uniform_within({out}, in / options.groups * kernel.height * kernel.width)));
 }
 Tensor Conv2d::forward(const Tensor& x) {
     return ops::conv2d(x, weight.value, value_of(bias), options_);
@@ -80,10 +87,10 @@ Tensor Conv2d::forward(const Tensor& x) {
 
 Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, ops::Conv1dOptions options, bool with_bias)
     : options_(checked(options, in, out, kernel)),
-      weight(add_parameter("weight",
-                           uniform_within({out, 1, kernel, in / options.groups}, in / options.groups * kernel),
-                           {{out, 1, kernel, in / options.groups}, {0, 3, 1, 2}, {out, in / options.groups, kernel}})) {
-    if (with_bias) bias = &add_parameter("bias", uniform_within({out}, in / options.groups * kernel));
+      weight(read_low(
+          add_parameter("weight", uniform_within({out, 1, kernel, in / options.groups}, in / options.groups * kernel),
+                        {{out, 1, kernel, in / options.groups}, {0, 3, 1, 2}, {out, in / options.groups, kernel}}))) {
+    if (with_bias) bias = &read_low(add_parameter("bias", uniform_within({out}, in / options.groups * kernel)));
 }
 Tensor Conv1d::forward(const Tensor& x) {
     check(x.rank() == 3, "Conv1d: the input must be [batch, length, channels], not {}", x.shape().str());
@@ -94,12 +101,13 @@ Tensor Conv1d::forward(const Tensor& x) {
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, ops::Pair kernel, ops::Conv2dOptions options,
                                  bool with_bias)
     : options_(checked(options, in, out, kernel)),
-      weight(add_parameter("weight",
-                           uniform_within({in, kernel.height, kernel.width, out / options.groups},
-                                          out / options.groups * kernel.height * kernel.width),
-                           conv_layout(in, kernel, out / options.groups))) {
+      weight(read_low(add_parameter("weight",
+                                    uniform_within({in, kernel.height, kernel.width, out / options.groups},
+                                                   out / options.groups * kernel.height * kernel.width),
+                                    conv_layout(in, kernel, out / options.groups)))) {
     if (with_bias)
-        bias = &add_parameter("bias", uniform_within({out}, out / options.groups * kernel.height * kernel.width));
+        bias = &read_low(
+            add_parameter("bias", uniform_within({out}, out / options.groups * kernel.height * kernel.width)));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {
     return ops::conv_transpose2d(x, weight.value, value_of(bias), options_);

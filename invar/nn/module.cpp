@@ -157,8 +157,12 @@ void Module::train(bool on) {
 std::vector<Parameter*> Module::parameters() {
     std::vector<Parameter*> all;
     visit("", [&](const std::string& path, Module& module) {
+        bool own_precision = false;
+        for (const Module* around = &module; around != nullptr; around = around->parent_)
+            own_precision = own_precision || around->precision_;
         for (auto& [name, parameter] : module.parameters_) {
             parameter->name = joined(path, name);
+            parameter->precision_of_its_own = own_precision;
             all.push_back(parameter.get());
         }
     });
@@ -225,6 +229,12 @@ void Module::to(Device device) {
                           "{} has a gradient already: move a model before its optimizer is made", parameter->name);
         value = ops::to(value, device).set_requires_grad(value.requires_grad());
     }
+    buffers_to(device);
+}
+
+void Module::buffers_to(Device device) {
+    const NoGrad no_grad;
+    const PurposeScope purpose(Purpose::weights);
     visit("", [&](const std::string&, Module& module) {
         for (auto& [name, buffer] : module.buffers_) *buffer = ops::to(*buffer, device);
     });
@@ -258,7 +268,7 @@ std::unique_ptr<Module> Module::clone() {
         for (std::size_t p = 0; p < from.parameters_.size(); ++p) {
             const Parameter& parameter = *from.parameters_[p].second;
             to.parameters_[p].second->value =
-                copied(parameter.value).set_requires_grad(parameter.value.requires_grad());
+                copied(parameter.whole()).set_requires_grad(parameter.value.requires_grad());
             to.parameters_[p].second->layout = parameter.layout;
         }
         for (std::size_t b = 0; b < from.buffers_.size(); ++b)

@@ -58,6 +58,7 @@ class Module {
 
     // Moves parameters and buffers; before an optimizer is made, which keeps them in memory of its own.
     void to(Device device);
+    void buffers_to(Device device);  // where an optimizer moves the parameters
 
     // A copy with weights and buffers of its own, and the same training mode, frozen weights, precisions and
     // checkpointing; without gradients and shadows. The random numbers of the program go on as if nothing had been

@@ -44,6 +44,12 @@ void Parameter::from_file(const Tensor& tensor) {
     const Shape expected = file_shape_of(value, layout);
     check(tensor.shape() == expected, "parameter {}: the file holds shape {}, the model wants {}", name,
           tensor.shape().str(), expected.str());
+    if (home != nullptr) {
+        const Tensor given = Tensor::empty(value.shape(), value.dtype(), value.device());
+        invar::from_file(tensor, given, layout);
+        home->take(*this, given);
+        return;
+    }
     invar::from_file(tensor, value, layout);
     value.bump_version();
     if (value.shadow()) kernels_for(value.device()).copy(value.view(), value.shadow().view());

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "invar/amp/autocast.h"
+#include "invar/core/arrivals.h"
 #include "invar/core/error.h"
 #include "invar/ops/cast.h"
 #include "invar/ops/shape_tools.h"
@@ -137,6 +138,7 @@ Prepared prepare(const char* name, CastClass cast, bool widens_itself, const Ten
             prepared.edges.push_back(GradMode::recording() ? gradient_edge(input) : nullptr);
         } else if (has_current_shadow(input, *target)) {
             prepared.inputs.push_back(input.shadow());
+            Arrivals::await_any(prepared.inputs.back());
             prepared.edges.push_back(GradMode::recording() ? gradient_edge(input) : nullptr);
         } else {
             prepared.inputs.push_back(ops::cast(input, *target));

@@ -4,6 +4,7 @@
 #include "invar/ops/cast.h"
 #include "invar/ops/checkpoint.h"
 #include "invar/ops/norm_tools.h"
+#include "invar/ops/sync_batch_norm.h"
 
 namespace invar::ops {
 
@@ -18,6 +19,7 @@ struct BatchNorm {
     bool training;
     double momentum, eps;
     bool relu, has_residual = false;
+    BatchOfRanks together = {};
 
     // The running statistics as the kernel reads them.
     void read_running(const Tensor& mean, const Tensor& rstd) const {
@@ -27,8 +29,13 @@ struct BatchNorm {
         kernels.unary(UnaryOp::Affine, rstd.view(), rstd.view(), {1, eps});
         kernels.unary(UnaryOp::Rsqrt, rstd.view(), rstd.view(), {});
     }
-    void take_statistics(const Tensor& x, const Tensor& mean, const Tensor& rstd) const {
+    void take_statistics(const Tensor& x, const Tensor& mean, const Tensor& rstd) {
         Kernels& kernels = kernels_for(x.device());
+        if (together) {
+            BatchOfRanks::Running running{{}, {}, momentum};
+            if (!recomputing()) running.mean = running_mean, running.var = running_var;
+            return together.take_statistics(x, mean, rstd, eps, running);
+        }
         if (x.size(0) == 0) {  // as PyTorch: no values, no statistics, and the running ones stand still
             kernels.fill(mean.view(), 0);
             kernels.fill(rstd.view(), 1);
@@ -77,6 +84,10 @@ struct BatchNorm {
         const Tensor y = relu && has_residual ? ctx.saved(4) : Tensor{};
         const Tensor beta = relu && !has_residual ? ctx.saved(4) : Tensor{};
         AffineGradients affine(ctx, mean.shape(), x);
+        if (together) {  // gradients of x on all ranks need them
+            if (!affine.gamma) affine.gamma = Tensor::empty_like(mean);
+            if (!affine.beta) affine.beta = Tensor::empty_like(mean);
+        }
         Tensor gx, gresidual = g;
         if (ctx.needs(0)) gx = Tensor::empty(g.shape(), x.dtype(), x.device());
         if (y) gresidual = Tensor::empty(g.shape(), x.dtype(), x.device());
@@ -94,9 +105,11 @@ struct BatchNorm {
                                   .gx = rows(gx),
                                   .ggamma = view_of(affine.gamma),
                                   .gbeta = view_of(affine.beta),
-                                  .batch_statistics = training,
+                                  .batch_statistics = training && !together,
                                   .relu = relu});
-        return {gx, affine.gamma, affine.beta, ctx.needs(3) ? gresidual : Tensor{}};
+        if (together) gx = together.input_gradient(gx, x, mean, rstd, gamma, affine.gamma, affine.beta);
+        return {gx, ctx.needs(1) ? affine.gamma : Tensor{}, ctx.needs(2) ? affine.beta : Tensor{},
+                ctx.needs(3) ? gresidual : Tensor{}};
     }
 };
 
@@ -198,7 +211,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
     check_parameter(op, "running mean", running_mean, x, channels);
     check_parameter(op, "running variance", running_var, x, channels);
     if (x.size(-1) == 0) fail("batch_norm: the input {} has no channels", x.shape().str());
-    if (training && x.numel() == x.size(-1))
+    const BatchOfRanks together = training ? BatchOfRanks::here() : BatchOfRanks{};
+    if (training && !together && x.numel() == x.size(-1))
         fail("batch_norm: one value a channel ({}) has no variance to train with; use a larger batch", x.shape().str());
     if (!training && (!running_mean || !running_var))
         fail("batch_norm: without training it needs the running mean and variance");
@@ -208,7 +222,13 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
     if (end.activation != Activation::none && end.activation != Activation::relu)
         fail("batch_norm: of the activations only ReLU can be made in its pass");
     const Tensor residual = end.residual ? cast(end.residual, x.dtype()) : end.residual;
-    return apply(BatchNorm{running_mean, running_var, training, momentum, eps, end.activation == Activation::relu},
+    return apply(BatchNorm{.running_mean = running_mean,
+                           .running_var = running_var,
+                           .training = training,
+                           .momentum = momentum,
+                           .eps = eps,
+                           .relu = end.activation == Activation::relu,
+                           .together = together},
                  {x, gamma, beta, residual});
 }
 

@@ -6,14 +6,23 @@
 
 namespace invar {
 
+namespace {
+
+constexpr std::size_t kTravelling = 1;  // buckets of zero2, beside the one that backward fills
+
+}  // namespace
+
 GradientExchange::GradientExchange(ParameterStore& store)
     : store_(store), states_(store.buckets().size()), unsent_(store.buckets().size()) {
     const std::size_t count = store.parameters().size();
-    for (std::size_t i = 0; i < count; ++i) parameter_at_[store.parameters()[i]->value.raw()] = i;
     for (std::size_t b = 0; b < store.buckets().size(); ++b)
         bucket_of_.insert(bucket_of_.end(), store.buckets()[b].last - store.buckets()[b].first, b);
     seen_.resize(count);
     expected_.resize(count);
+    if (ranks().device_collectives(store.device()) == nullptr) return;
+    const PurposeScope purpose(Purpose::optimizer);
+    device_finding_ = Tensor::empty({1}, Dtype::i64, store.device());
+    reset();
 }
 
 GradientExchange::Backward::Backward(GradientExchange* exchange, bool last)
@@ -26,19 +35,21 @@ GradientExchange::Backward::~Backward() noexcept(false) {
 }
 
 std::size_t GradientExchange::bucket_of(const Tensor& leaf) const {
-    const auto found = parameter_at_.find(leaf.raw());
-    return found == parameter_at_.end() ? states_.size() : bucket_of_[found->second];
+    const std::size_t i = store_.index_of(leaf);
+    return i == bucket_of_.size() ? states_.size() : bucket_of_[i];
 }
 
 void GradientExchange::begin(bool last) {
-    check(!finished_, "backward: the gradients of this step were summed over the ranks already; zero_grad() comes first");
+    check(!finished_,
+          "backward: the gradients of this step were summed over the ranks already; zero_grad() comes first");
     sending_ = last || store_.sharding().shares_gradients();
     seen_.assign(seen_.size(), 0);
     unsent_ = states_.size();
     for (State& state : states_) state.missing = 0, state.sent = false;
     complete_.assign(seen_.size(), false);
-    for (std::size_t i = 0; known_ && i < expected_.size(); ++i) {
-        complete_[i] = expected_[i] == 0;
+    travelling_.clear();
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+        complete_[i] = known_ && expected_[i] == 0;
         states_[bucket_of_[i]].missing += !complete_[i];
     }
 }
@@ -46,20 +57,21 @@ void GradientExchange::begin(bool last) {
 void GradientExchange::before_gradient(const Tensor& leaf) {
     const std::size_t b = bucket_of(leaf);
     if (b == states_.size()) return;
-    check(!states_[b].sent,
-          "a gradient of {} came after it had been sent to the other ranks: this step's operations are not those of the "
-          "step before; set trainer.overlap=false",
-          store_.parameters()[parameter_at_.at(leaf.raw())]->name);
+    check(
+        !states_[b].sent,
+        "a gradient of {} came after it had been sent to the other ranks: this step's operations are not those of the "
+        "step before; set trainer.overlap=false",
+        store_.parameters()[store_.index_of(leaf)]->name);
     if (store_.sharding().shares_gradients() && !store_.is_open(b)) store_.open_bucket(b);
 }
 
 // Complete is what every reader has added to, and no fewer than in the last step: blocks that are computed anew record
-// their readers only when backward comes to them.
+// their readers only when backward comes to them. In a first step without such blocks the readers tell by themselves.
 void GradientExchange::after_gradient(const Tensor& leaf, int readers) {
-    const auto found = parameter_at_.find(leaf.raw());
-    if (found == parameter_at_.end()) return;
-    const std::size_t i = found->second;
-    if (++seen_[i] < std::max(readers, expected_[i]) || complete_[i] || !known_) return;
+    const std::size_t i = store_.index_of(leaf);
+    if (i == seen_.size()) return;
+    if (++seen_[i] < std::max(readers, expected_[i]) || complete_[i]) return;
+    if (!known_ && store_.sharding().recomputes) return;
     complete_[i] = true;
     --states_[bucket_of_[i]].missing;
     if (sending_ && store_.sharding().overlap) send_ready();
@@ -83,17 +95,37 @@ void GradientExchange::send(std::size_t b) {
         const PurposeScope purpose(Purpose::gradients);
         state.extra = Tensor::empty(piece.shape(), Dtype::f32, piece.device());
     }
-    state.reduced = ranks().reduce_scatter(whole, rounds_ > 0 ? state.extra : piece, sharding.wire, &state.finding);
-    if (sharding.strategy == Strategy::ddp) state.reduced = ranks().all_gather(piece, whole);
+    const Tensor& sum = rounds_ > 0 ? state.extra : piece;
+    const std::int64_t place = bucket.begin + ranks().rank() * bucket.piece;
+    const bool everywhere = sharding.strategy == Strategy::ddp;
+    if (DeviceCollectives* const by_itself = device()) {
+        state.reduced = by_itself->reduce_scatter(whole, sum, sharding.wire, {device_finding(), place, rounds_});
+        if (everywhere) state.reduced = by_itself->all_gather(piece, whole);
+    } else {
+        state.reduced = ranks().reduce_scatter(whole, sum, sharding.wire, &state.finding);
+        if (everywhere) state.reduced = ranks().all_gather(piece, whole);
+    }
     state.sent = true;
-    if (sharding.shares_gradients()) store_.close_bucket(b);  // what travels holds its memory
     unsent_ = b;
+    if (!sharding.shares_gradients()) return;
+    store_.close_bucket(b);  // what travels holds its memory
+    travelling_.push_back(b);
+    if (travelling_.size() <= kTravelling) return;
+    wait_for(travelling_.front());
+    travelling_.pop_front();
+}
+
+void GradientExchange::wait_for(std::size_t b) {
+    if (DeviceCollectives* const by_itself = device())
+        by_itself->wait(states_[b].reduced);
+    else
+        ranks().wait(states_[b].reduced);
 }
 
 void GradientExchange::settle() {
     for (std::size_t b = 0; b < states_.size(); ++b) {
         State& state = states_[b];
-        ranks().wait(state.reduced);
+        wait_for(b);
         const Bucket& bucket = store_.buckets()[b];
         if (state.extra) {
             const Tensor piece = store_.gradient_share().window(bucket.share, {bucket.piece});
@@ -130,6 +162,8 @@ void GradientExchange::reset() {
     finished_ = false;
     rounds_ = 0;
     finding_ = {};
+    // FindingKey::kNone
+    if (device_finding_) kernels_for(device_finding_.device()).fill(device_finding_.view(), -1);
 }
 
 }  // namespace invar

@@ -1,11 +1,12 @@
-// GradientExchange: sums the gradients of a store over its ranks, bucket by bucket from the last one on, each as soon as
-// backward has made all of it. Every rank sends in the same order, whatever its own backward did first.
+// GradientExchange: sums the gradients of a store over its ranks, bucket by bucket from the last one on, each as soon
+// as backward has made all of it. Every rank sends in the same order, whatever its own backward did first.
 #pragma once
 
-#include <unordered_map>
+#include <deque>
 #include <vector>
 
 #include "invar/autograd/node.h"
+#include "invar/dist/device_collectives.h"
 #include "invar/optim/parameter_store.h"
 
 namespace invar {
@@ -34,8 +35,14 @@ class GradientExchange final : public LeafListener {
     // The next step begins.
     void reset();
     // The first place of this rank's pieces where a sum is not finite, and whose part of it was the first that was not;
-    // -1: nobody's, the sum itself overflowed.
+    // -1: nobody's, the sum itself overflowed. Where sums go by the host.
     const ReduceFinding& finding() const { return finding_; }
+    // The device's own way, and where it leaves such findings; nullptr where sums go by the host. Throws where ranks
+    // are lost.
+    DeviceCollectives* device() const {
+        return device_finding_ ? ranks().device_collectives(device_finding_.device()) : nullptr;
+    }
+    std::uint64_t* device_finding() const { return static_cast<std::uint64_t*>(device_finding_.raw()); }
 
     void before_gradient(const Tensor& leaf) override;
     void after_gradient(const Tensor& leaf, int readers) override;
@@ -53,19 +60,21 @@ class GradientExchange final : public LeafListener {
     void send_ready();
     void send(std::size_t bucket);
     void settle();  // waits for what was sent
+    void wait_for(std::size_t bucket);
     std::size_t bucket_of(const Tensor& leaf) const;
     Communicator& ranks() const { return *store_.sharding().ranks; }
 
     ParameterStore& store_;
-    std::unordered_map<const void*, std::size_t> parameter_at_;  // by where its weights lie
-    std::vector<std::size_t> bucket_of_;                         // of each parameter
+    Tensor device_finding_;
+    std::vector<std::size_t> bucket_of_;  // of each parameter
     std::vector<State> states_;
     std::vector<int> seen_, expected_;  // contributions to each parameter in a backward: in this one, and in the last
     std::vector<bool> complete_;
-    std::size_t unsent_ = 0;            // buckets before this one are not sent
-    bool sending_ = false;              // this backward's gradients travel
-    bool known_ = false;                // expected_ holds
-    int rounds_ = 0;                    // backwards whose gradients were summed in this step
+    std::deque<std::size_t> travelling_;  // zero2: buckets that were sent last, and hold memory of their own
+    std::size_t unsent_ = 0;              // buckets before this one are not sent
+    bool sending_ = false;                // this backward's gradients travel
+    bool known_ = false;                  // expected_ holds
+    int rounds_ = 0;                      // backwards whose gradients were summed in this step
     bool finished_ = false;
     ReduceFinding finding_;
 };

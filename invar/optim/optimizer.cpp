@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <set>
 
 #include "invar/core/error.h"
@@ -47,9 +46,9 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, StoreOptions options) {
         }
     }
     store_ = std::make_unique<ParameterStore>(std::move(parameters), group_of, moments, options);
-    if (store_->sharding().spread()) exchange_ = std::make_unique<GradientExchange>(*store_);
-    state_ = bytes_for(sizeof(StepState), store_->weights().device());
+    state_ = bytes_for(sizeof(StepState), store_->device());
     set_state({});
+    if (store_->sharding().spread()) prepare_agreement();
 }
 
 Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions options)
@@ -58,59 +57,6 @@ Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions opti
 void Optimizer::zero_grad() {
     store_->zero_gradients();
     if (exchange_) exchange_->reset();
-}
-
-// What ranks found each in its share becomes what all of them know, added up in rank order: every one decides the same,
-// and to the bit.
-void Optimizer::agree(const Tensor& loss) {
-    struct Findings {
-        double squares, largest, loss;
-        std::int64_t nonfinite, first;
-        std::int32_t first_rank, bad_loss, stop, padding;
-    };
-    Communicator& ranks = *store_->sharding().ranks;
-    StepState state = this->state();
-    const ReduceFinding& bad = exchange_->finding();
-    const double own_loss = loss ? loss.item() : 0.0;
-    Findings mine{state.sum_squares, state.max_abs,  own_loss,       state.nonfinite, -1,
-                  bad.rank,          state.bad_loss, asks_to_stop_, 0};
-    if (state.nonfinite > 0) mine.first = flat_place(state.first_nonfinite, store_->buckets(), ranks.rank());
-    // Who has a gradient on any rank has one on all: the others brought zeros.
-    std::vector<bool> have = store_->have_gradients();
-    const std::size_t bytes = sizeof mine + have.size();
-    std::vector<char> sent(bytes), received(bytes * std::size_t(ranks.size()));
-    std::memcpy(sent.data(), &mine, sizeof mine);
-    std::ranges::copy(have, sent.begin() + sizeof mine);
-    ranks.all_gather(sent.data(), received.data(), bytes);
-    std::vector<Findings> all(std::size_t(ranks.size()));
-    for (std::size_t r = 0; r < all.size(); ++r) {
-        const char* const from = received.data() + r * bytes;
-        std::memcpy(&all[r], from, sizeof mine);
-        for (std::size_t i = 0; i < have.size(); ++i) have[i] = have[i] || from[sizeof mine + i] != 0;
-    }
-    store_->set_have_gradients(have);
-    state.sum_squares = 0.0, state.max_abs = 0.0, state.nonfinite = 0, state.first_nonfinite = -1, state.bad_loss = 0;
-    state.bad_rank = -1;
-    double whole_loss = 0.0;
-    asked_to_stop_ = 0;
-    for (std::size_t r = 0; r < all.size(); ++r) {
-        const Findings& each = all[r];
-        state.sum_squares += each.squares;
-        state.max_abs = std::max(state.max_abs, each.largest);
-        state.nonfinite += each.nonfinite;
-        whole_loss += each.loss;
-        asked_to_stop_ = std::max(asked_to_stop_, each.stop);
-        if (each.first >= 0 && (state.first_nonfinite < 0 || each.first < state.first_nonfinite))
-            state.first_nonfinite = each.first, state.bad_rank = each.first_rank;
-    }
-    for (std::size_t r = all.size(); r-- > 0;)
-        if (all[r].bad_loss) state.bad_loss = 1, state.bad_rank = std::int32_t(r);
-    set_state(state);
-    asks_to_stop_ = 0;
-    agreed_loss_ = {};
-    if (!loss) return;
-    agreed_loss_ = Tensor::empty({}, Dtype::f64, state_.device());
-    kernels().upload(agreed_loss_.raw(), &whole_loss, sizeof whole_loss);
 }
 
 void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end, const Tensor& loss) {
@@ -126,14 +72,11 @@ void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end
     device.plan(device_state(), scale, clip, schedule);
     const FlatStore updated = store_->flat_to_step();
     device.optimizer_step(updated, store_->segments_to_step(), groups_, device_state());
-    store_->gather_weights();
+    if (store_->sharding().shares_moments()) store_->publish_weights();
     end.state = device_state();
     end.scale = scale;
     device.conclude(end, loss_view);
-    const auto written = [this] {
-        store_->weights().bump_version();
-        if (store_->shadow()) store_->shadow().bump_version();
-    };
+    const auto written = [this] { store_->bump_versions(); };
     written();
     HostSide* const recorded = HostSide::current();
     if (recorded == nullptr) return;
@@ -187,26 +130,29 @@ void Optimizer::set_state(const StepState& state) {
     kernels().upload(state_.raw(), &state, sizeof state);
 }
 
+std::string Optimizer::moment_name(int which, std::size_t parameter) const {
+    const char* const name = store_->moments() < 2 ? "momentum_buffer" : which == 0 ? "exp_avg" : "exp_avg_sq";
+    return fmt::format("{}.{}", name, store_->parameters()[parameter]->name);
+}
+
 std::vector<Optimizer::NamedMoment> Optimizer::named_moments() const {
-    const std::vector<const char*> names = store_->moments() == 2 ? std::vector<const char*>{"exp_avg", "exp_avg_sq"}
-                                                                  : std::vector<const char*>{"momentum_buffer"};
     std::vector<NamedMoment> all;
     for (int m = 0; m < store_->moments(); ++m)
-        for (std::size_t i = 0; i < store_->parameters().size(); ++i) {
-            const Parameter& parameter = *store_->parameters()[i];
-            all.push_back({fmt::format("{}.{}", names[std::size_t(m)], parameter.name), m, i});
-        }
+        for (std::size_t i = 0; i < store_->parameters().size(); ++i) all.push_back({moment_name(m, i), m, i});
     return all;
 }
 
 StateDict Optimizer::state_dict() const {
-    StateDict state;
-    const std::vector<NamedMoment> names = named_moments();
-    std::size_t next = 0;
+    StateDict state = missed_dict();
     for (int which = 0; which < store_->moments(); ++which)
-        store_->for_each_moment(which, [&](std::size_t i, const Tensor& value) {
-            state.emplace(names[next++].name, to_file(value, store_->parameters()[i]->layout));
+        store_->for_each_part(store_->held_moment(which), [&](std::size_t i, const Tensor& value) {
+            state.emplace(moment_name(which, i), to_file(value, store_->parameters()[i]->layout));
         });
+    return state;
+}
+
+StateDict Optimizer::missed_dict() const {
+    StateDict state;
     const std::vector<std::int64_t> missed = store_->missed_steps();
     for (std::size_t i = 0; i < missed.size(); ++i)
         if (missed[i] > 0)
@@ -251,7 +197,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
         const Parameter& parameter = *store_->parameters()[moment.parameter];
         const Tensor value = Tensor::empty(parameter.value.shape(), Dtype::f32, parameter.value.device());
         from_file(state.at(moment.name), value, parameter.layout);
-        store_->set_moment(moment.which, moment.parameter, value);
+        store_->set_part(store_->held_moment(moment.which), moment.parameter, value);
     }
     store_->set_missed_steps(missed_in(state));
 }

@@ -33,7 +33,8 @@ class Optimizer {
     Tensor agreed_loss() const { return agreed_loss_; }
     // That this rank should stop is told to all with the next step, which all then know of.
     void ask_to_stop(int why) { asks_to_stop_ = why; }
-    int asked_to_stop() const { return asked_to_stop_; }  // 0: nobody has asked
+    // 0: nobody has asked. Once after a step, by all ranks together.
+    int asked_to_stop();
 
     // `curve`: the factors, where the schedule goes by a curve of its own.
     void set_schedule(const ScheduleSpec& schedule, std::vector<double> curve = {});
@@ -57,6 +58,8 @@ class Optimizer {
     // "momentum_buffer.fc.bias"; and "missed_steps.fc.bias", how many steps were taken without it, where there were
     // any.
     StateDict state_dict() const;
+    std::string moment_name(int which, std::size_t parameter) const;
+    StateDict missed_dict() const;  // of it, the counts alone
     void load_state_dict(const StateDict& state);
     void check_state_dict(const StateDict& state) const;  // throws where it would not load
 
@@ -67,11 +70,17 @@ class Optimizer {
         std::size_t parameter;
     };
     std::vector<NamedMoment> named_moments() const;
+    void prepare_agreement();
     void agree(const Tensor& loss);
+    void agree_on_device(DeviceCollectives& device, const Tensor& loss);
+    void agree_on_gradients();
     std::vector<std::int64_t> missed_in(const StateDict& state) const;
     std::vector<OptimizerSpec> groups_;
     std::unique_ptr<ParameterStore> store_;
     std::unique_ptr<GradientExchange> exchange_;
+    std::vector<SharePiece> pieces_;             // of this rank's share
+    Tensor device_pieces_;                       // the same where it agrees by itself
+    std::vector<bool> had_here_, had_anywhere_;  // gradients, in the last step that was not recorded
     Tensor agreed_loss_;
     int asks_to_stop_ = 0, asked_to_stop_ = 0;
     ScheduleSpec schedule_;

@@ -1,6 +1,7 @@
 #include "invar/optim/parameter_store.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "invar/core/error.h"
@@ -18,6 +19,20 @@ Tensor flat_array(std::int64_t count, Dtype dtype, Device device, Purpose purpos
     return array;
 }
 
+Tensor on_device(const Tensor& value, Device device) {
+    if (value.device() == device) return value;
+    const PurposeScope purpose(Purpose::workspace);
+    Tensor host = value.on_host();
+    if (!host.is_contiguous()) {
+        const Tensor dense = Tensor::empty(host.shape(), host.dtype());
+        kernels_for(host.device()).copy(host.view(), dense.view());
+        host = dense;
+    }
+    Tensor here = Tensor::empty(value.shape(), value.dtype(), device);
+    kernels_for(device).upload(here.raw(), host.raw(), host.bytes());
+    return here;
+}
+
 }  // namespace
 
 StoreOptions StoreOptions::for_precision(const Precision& precision, const Sharding& sharding) {
@@ -27,21 +42,36 @@ StoreOptions StoreOptions::for_precision(const Precision& precision, const Shard
     return {low, std::nullopt, sharding};
 }
 
-// Buckets begin where parameters do, and end on a multiple of what all ranks can take an equal piece of. One process has
-// one bucket, and nothing between its parameters but what aligns them.
-void ParameterStore::lay_out(const std::vector<int>& group_of) {
+// Buckets begin where parameters do, and end on a multiple of what all ranks can take an equal piece of. One process
+// has one bucket, and nothing between its parameters but what aligns them. On ranks what operations in FP32 read comes
+// first, and so is sent last: the first layer's norm or embedding is among it.
+void ParameterStore::lay_out(std::vector<int> group_of) {
     const std::int64_t ranks = sharding_.spread() ? sharding_.ranks->size() : 1;
     const std::int64_t least = sharding_.bucket_bytes / std::int64_t(sizeof(float)), step = kAlign * ranks;
+    std::size_t first_low = parameters_.size();
+    if (sharding_.spread()) {
+        std::vector<std::size_t> order(parameters_.size());
+        std::iota(order.begin(), order.end(), std::size_t(0));
+        const auto behind =
+            std::ranges::stable_partition(order, [&](std::size_t i) { return !parameters_[i]->needs_shadow_alone(); });
+        first_low = parameters_.size() - behind.size();
+        const std::vector<Parameter*> given = parameters_;
+        const std::vector<int> groups = group_of;
+        for (std::size_t i = 0; i < order.size(); ++i) parameters_[i] = given[order[i]], group_of[i] = groups[order[i]];
+    }
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        if (buckets_.empty() || (sharding_.spread() && total_ - buckets_.back().begin >= least)) {
+        const auto full = [&] { return i == first_low || total_ - buckets_.back().begin >= least; };
+        if (buckets_.empty() || (sharding_.spread() && full())) {
             total_ = (total_ + step - 1) / step * step;
             buckets_.push_back({total_, 0, 0, 0, i, i});
         }
+        if (i == first_low) low_from_ = total_;
         places_.push_back({total_, parameters_[i]->value.numel(), group_of[i]});
         total_ += (parameters_[i]->value.numel() + kAlign - 1) / kAlign * kAlign;
         buckets_.back().last = i + 1;
     }
     total_ = (total_ + step - 1) / step * step;
+    if (first_low == parameters_.size()) low_from_ = total_;
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
         bucket.count = (b + 1 < buckets_.size() ? buckets_[b + 1].begin : total_) - bucket.begin;
@@ -55,42 +85,68 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
                                StoreOptions options)
     : sharding_(options.sharding), parameters_(std::move(parameters)) {
     check<UsageError>(!parameters_.empty(), "the optimizer got no parameters");
-    const Device device = parameters_[0]->value.device();
-    for (Parameter* parameter : parameters_) owned_.push_back(parameter->weak_from_this().lock());
+    const Device given_on = parameters_[0]->value.device(), device = options.device.value_or(given_on);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         for (std::size_t other = 0; other < i; ++other)
             check<UsageError>(parameters_[i] != parameters_[other], "parameter {} is in two groups",
                               parameters_[i]->name);
-        check<UsageError>(parameters_[i]->value.device() == device, "parameter {} is on {}, the first one on {}",
-                          parameters_[i]->name, parameters_[i]->value.device().str(), device.str());
+        check<UsageError>(parameters_[i]->value.device() == given_on, "parameter {} is on {}, the first one on {}",
+                          parameters_[i]->name, parameters_[i]->value.device().str(), given_on.str());
     }
     lay_out(group_of);
-    weights_ = flat_array(total_, options.weights, device, options.shadow ? Purpose::masters : Purpose::weights);
+    for (Parameter* parameter : parameters_) owned_.push_back(parameter->weak_from_this().lock());
+    const bool shares = sharding_.shares_moments();
+    const bool apart = may_share_masters(options.weights, options.shadow);
+    weights_ = flat_array(apart ? low_from_ : total_, options.weights, device,
+                          options.shadow && !shares ? Purpose::masters : Purpose::weights);
+    if (apart) promised_ = promised_weights(total_, device);
+    if (options.shadow) shadow_ = flat_array(total_, *options.shadow, device, Purpose::weights);
     if (!sharding_.shares_gradients()) gradients_ = flat_array(total_, Dtype::f32, device, Purpose::gradients);
     if (sharding_.spread()) gradient_share_ = flat_array(share_, Dtype::f32, device, Purpose::gradients);
-    if (sharding_.shares_moments()) weight_share_ = flat_array(share_, options.weights, device, Purpose::masters);
-    const std::int64_t held = sharding_.shares_moments() ? share_ : total_;
-    for (int i = 0; i < moments; ++i) moments_.push_back(flat_array(held, Dtype::f32, device, Purpose::optimizer));
+    if (shares) weight_share_ = flat_array(share_, options.weights, device, Purpose::masters);
+    for (int i = 0; i < moments; ++i)
+        moments_.push_back(flat_array(shares ? share_ : total_, Dtype::f32, device, Purpose::optimizer));
     missed_ = flat_array(std::int64_t(parameters_.size()), Dtype::i64, device, Purpose::optimizer);
     ever_missed_.resize(parameters_.size());
     had_gradients_.resize(parameters_.size());
     open_.resize(buckets_.size());
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        Parameter& parameter = *parameters_[i];
-        Tensor window = weights_.window(places_[i].begin, parameter.value.shape());
-        kernels_for(device).copy(parameter.value.view(), window.view());
-        window.set_requires_grad(parameter.value.requires_grad());
-        parameter.value = window;
-        if (gradients_) parameter.value.set_grad(gradients_.window(places_[i].begin, window.shape()));
-    }
+    arrived_ = buckets_.size();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) move_in(i, parameters_[i]->value);
     zero_gradients();
-    set_shadow(options.shadow);
+}
+
+// One value at a time comes to where the store is, and is let go where it came from.
+void ParameterStore::move_in(std::size_t i, const Tensor& given) {
+    const Tensor value = on_device(given, device());
+    const Shape& shape = value.shape();
+    if (places_[i].begin < weights_.numel()) {
+        const Tensor window = weights_.window(places_[i].begin, shape);
+        kernels_for(device()).copy(value.view(), window.view());
+        set_value(i, window);
+    } else {
+        set_part(weight_share_, i, value);
+        set_value(i, promised_.window(places_[i].begin, shape));
+    }
+    if (shadow_) kernels_for(device()).copy(value.view(), shadow_.window(places_[i].begin, shape).view());
+}
+
+void ParameterStore::set_value(std::size_t i, Tensor value) {
+    Parameter& parameter = *parameters_[i];
+    value.set_requires_grad(parameter.value.requires_grad());
+    parameter.value = value;
+    parameter.home = promised_ && value.storage() == promised_.storage() ? this : nullptr;
+    if (gradients_) value.set_grad(gradients_.window(places_[i].begin, value.shape()));
+    if (gradients_) value.forget_grad();
+    value.set_shadow(shadow_ ? shadow_.window(places_[i].begin, value.shape()) : Tensor{});
 }
 
 // The parameters outlive the store with their values; what only training needed is let go.
 ParameterStore::~ParameterStore() {
-    for (Parameter* parameter : parameters_) {
-        if (parameter->value.storage() != weights_.storage()) continue;  // a newer store has taken it over
+    forget();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        Parameter* const parameter = parameters_[i];
+        if (index_of(parameter->value) != i) continue;  // a newer store has taken it over
+        parameter->home = nullptr;
         parameter->value.set_grad({});
         parameter->value.set_shadow({});
     }
@@ -107,38 +163,18 @@ FlatStore ParameterStore::flat() const {
             gradients_ ? static_cast<float*>(gradients_.raw()) : nullptr,
             moment(0),
             moment(1),
-            weights_.numel(),
+            total_,
             missed_.data<std::int64_t>()};
 }
 
 FlatStore ParameterStore::flat_to_step() const {
     FlatStore all = flat();
     if (!sharding_.shares_moments()) return all;
-    take_weight_share();
-    all.weights = weight_share_.raw();
+    all.weights = own_weights().raw();
     all.shadow = nullptr;  // follows from everybody's weights
     all.gradients = static_cast<float*>(gradient_share_.raw());
     all.count = share_;
     return all;
-}
-
-// Whoever sets weights sets all of them; the share is what of them is this rank's.
-void ParameterStore::take_weight_share() const {
-    Kernels& device = kernels_for(weights_.device());
-    for (const Bucket& bucket : buckets_)
-        device.copy(weights_.window(bucket.begin + sharding_.ranks->rank() * bucket.piece, {bucket.piece}).view(),
-                    weight_share_.window(bucket.share, {bucket.piece}).view());
-}
-
-void ParameterStore::gather_weights() {
-    if (!sharding_.shares_moments()) return;
-    Communicator& ranks = *sharding_.ranks;
-    Communicator::Ticket last = 0;
-    for (const Bucket& bucket : buckets_)
-        last = ranks.all_gather(weight_share_.window(bucket.share, {bucket.piece}),
-                                weights_.window(bucket.begin, {bucket.count}));
-    ranks.wait(last);
-    refresh_shadow();
 }
 
 // The bucket that a parameter is in; it is in one alone.
@@ -148,15 +184,13 @@ const Bucket& ParameterStore::bucket_of(std::size_t i) const {
     return buckets_.back();
 }
 
-void ParameterStore::for_each_moment(
-    int which, const std::function<void(std::size_t parameter, const Tensor& value)>& visit) const {
-    const Tensor& held = moments_.at(std::size_t(which));
+void ParameterStore::for_each_part(const Tensor& held, const Visit& visit) const {
     for (const Bucket& bucket : buckets_) {
         Tensor whole = held.window(sharding_.shares_moments() ? bucket.share : bucket.begin,
                                    {sharding_.shares_moments() ? bucket.piece : bucket.count});
         if (sharding_.shares_moments()) {
-            const PurposeScope purpose(Purpose::optimizer);
-            const Tensor mine = std::exchange(whole, Tensor::empty({bucket.count}, Dtype::f32, held.device()));
+            const PurposeScope purpose(Purpose::workspace);
+            const Tensor mine = std::exchange(whole, Tensor::empty({bucket.count}, held.dtype(), held.device()));
             sharding_.ranks->wait(sharding_.ranks->all_gather(mine, whole));
         }
         for (std::size_t i = bucket.first; i < bucket.last; ++i)
@@ -169,17 +203,13 @@ Tensor ParameterStore::moment(int which, std::size_t i) const {
     return moments_.at(std::size_t(which)).window(places_[i].begin, parameters_[i]->value.shape());
 }
 
-void ParameterStore::set_moment(int which, std::size_t i, const Tensor& value) {
-    const Tensor& held = moments_.at(std::size_t(which));
-    Kernels& device = kernels_for(held.device());
+void ParameterStore::set_part(const Tensor& held, std::size_t i, const Tensor& value) const {
+    Kernels& kernels = kernels_for(held.device());
     if (!sharding_.shares_moments())
-        return device.copy(value.view(), held.window(places_[i].begin, value.shape()).view());
-    const Bucket& bucket = bucket_of(i);
-    const std::int64_t begin = bucket.begin + sharding_.ranks->rank() * bucket.piece, end = begin + bucket.piece;
-    const std::int64_t from = std::max(begin, places_[i].begin), to = std::min(end, places_[i].begin + value.numel());
-    if (from >= to) return;
-    device.copy(value.window(from - places_[i].begin, {to - from}).view(),
-                held.window(bucket.share + from - begin, {to - from}).view());
+        return kernels.copy(value.view(), held.window(places_[i].begin, value.shape()).view());
+    const OwnPart own = own_part(i);
+    if (own.count > 0)
+        kernels.copy(value.window(own.from, {own.count}).view(), held.window(own.at, {own.count}).view());
 }
 
 Tensor ParameterStore::bucket_gradients(std::size_t b) const {
@@ -203,7 +233,7 @@ Tensor ParameterStore::bucket_gradients(std::size_t b) const {
 void ParameterStore::open_bucket(std::size_t b) {
     const Bucket& bucket = buckets_[b];
     const PurposeScope purpose(Purpose::gradients);
-    open_[b] = Tensor::empty({bucket.count}, Dtype::f32, weights_.device());
+    open_[b] = Tensor::empty({bucket.count}, Dtype::f32, device());
     set_zero(open_[b].device(), open_[b].raw(), open_[b].bytes());  // what lies between parameters travels too
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
         const Tensor& value = parameters_[i]->value;
@@ -237,12 +267,12 @@ void ParameterStore::zero_gradients() {
 
 // Its step would change memory that no model looks at any more.
 void ParameterStore::check_current() const {
-    for (const Parameter* parameter : parameters_)
-        if (parameter->value.storage() != weights_.storage())
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+        if (index_of(parameters_[i]->value) != i)
             fail<UsageError>(
                 "parameter {} belongs to an optimizer that was made later; make one optimizer for each parameter, and "
                 "groups for what differs within it",
-                parameter->name);
+                parameters_[i]->name);
 }
 
 Tensor ParameterStore::gradients() const {
@@ -287,7 +317,7 @@ const std::vector<Segment>& ParameterStore::segments_to_step() {
     if (!segments_.empty() && have == cut_for_) return pieces();
     segments_.clear();
     for (std::size_t i = 0; i < have.size(); ++i) {
-        const std::int64_t end = i + 1 < places_.size() ? places_[i + 1].begin : weights_.numel();
+        const std::int64_t end = i + 1 < places_.size() ? places_[i + 1].begin : total_;
         Segment piece{places_[i].begin, end - places_[i].begin, places_[i].group};
         if (ever_missed_[i]) piece.missed = std::int32_t(i), piece.idle = !have[i];
         const bool joins = !segments_.empty() && piece.missed < 0 && segments_.back().missed < 0 &&
@@ -319,20 +349,32 @@ void ParameterStore::set_missed_steps(const std::vector<std::int64_t>& missed) {
 
 void ParameterStore::set_shadow(std::optional<Dtype> dtype) {
     check_current();
-    shadow_ = dtype ? flat_array(weights_.numel(), *dtype, weights_.device(), Purpose::weights) : Tensor{};
+    await_shadows();
+    if (!dtype) hold_all_masters();
+    shadow_ = dtype ? flat_array(total_, *dtype, device(), Purpose::weights) : Tensor{};
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Tensor& value = parameters_[i]->value;
         value.set_shadow(shadow_ ? shadow_.window(places_[i].begin, value.shape()) : Tensor{});
     }
-    refresh_shadow();
+    if (!promised_) refresh_shadow();
+    if (promised_) publish_weights();
+    if (may_share_masters(weights_.dtype(), dtype)) share_masters_out();
 }
 
 void ParameterStore::refresh_shadow() {
-    if (shadow_) kernels_for(weights_.device()).copy(weights_.view(), shadow_.view());
+    if (!shadow_ || weights_.numel() == 0) return;
+    kernels_for(device()).copy(weights_.view(), shadow_.window(0, weights_.shape()).view());
+}
+
+std::size_t ParameterStore::index_of(const Tensor& leaf) const {
+    const bool ours = leaf.storage() == weights_.storage() || (promised_ && leaf.storage() == promised_.storage());
+    if (!ours) return parameters_.size();
+    const auto after = std::ranges::upper_bound(places_, leaf.offset(), {}, &Segment::begin);
+    return after == places_.begin() ? parameters_.size() : std::size_t(after - places_.begin()) - 1;
 }
 
 const Parameter& ParameterStore::parameter_at(std::int64_t place) const {
-    check(place >= 0 && place < weights_.numel(), "no parameter lies at {} of {}", place, weights_.numel());
+    check(place >= 0 && place < total_, "no parameter lies at {} of {}", place, total_);
     const auto after = std::ranges::upper_bound(places_, place, {}, &Segment::begin);
     return *parameters_[std::size_t(after - places_.begin()) - 1];
 }

@@ -35,11 +35,4 @@ std::vector<Segment> share_of(const std::vector<Segment>& segments, const std::v
     return mine;
 }
 
-std::int64_t flat_place(std::int64_t place, const std::vector<Bucket>& buckets, int rank) {
-    for (const Bucket& bucket : buckets)
-        if (place >= bucket.share && place < bucket.share + bucket.piece)
-            return bucket.begin + rank * bucket.piece + (place - bucket.share);
-    return -1;
-}
-
 }  // namespace invar

@@ -16,6 +16,7 @@ struct Sharding {
     Strategy strategy = Strategy::ddp;
     std::int64_t bucket_bytes = 25 << 20;  // of f32 gradients, at least
     Dtype wire = Dtype::f32;               // what gradients travel as
+    bool recomputes = false;  // blocks, whose operations are recorded only when backward comes to them
     bool overlap = true;                   // send buckets while backward goes on
 
     bool spread() const { return ranks != nullptr && !ranks->alone(); }
@@ -24,16 +25,14 @@ struct Sharding {
 };
 
 struct Bucket {
-    std::int64_t begin, count;     // in the flat arrays
-    std::int64_t piece;            // count of each rank's piece
-    std::int64_t share;            // where this rank's piece lies in arrays that hold its share alone
-    std::size_t first, last;       // its parameters: from, and up to
+    std::int64_t begin, count;  // in the flat arrays
+    std::int64_t piece;         // count of each rank's piece
+    std::int64_t share;         // where this rank's piece lies in arrays that hold its share alone
+    std::size_t first, last;    // its parameters: from, and up to
 };
 
 // What of flat segments is this rank's, in the places of its share. Those that stand still are in every rank's, with
 // nothing to do where nothing of them is.
 std::vector<Segment> share_of(const std::vector<Segment>& segments, const std::vector<Bucket>& buckets, int rank);
-// Where the element at `place` of a rank's share lies in the flat arrays.
-std::int64_t flat_place(std::int64_t place, const std::vector<Bucket>& buckets, int rank);
 
 }  // namespace invar

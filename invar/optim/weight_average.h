@@ -16,9 +16,12 @@ class WeightAverage {
     // Begins anew, as the weights are now, after so many steps.
     void restart(const Optimizer& optimizer, std::int64_t steps_taken);
     const AverageSpec& spec() const { return spec_; }
+    const Tensor& weights() const { return weights_; }  // averages of the optimizer's own ones, which lie as they do
 
     // Everything that is averaged, by the model's names and in the layouts of its files, on the host.
     StateDict state_dict(const Optimizer& optimizer) const;
+    StateDict buffer_dict() const;                                                    // of it, what is no weight
+    std::vector<Tensor> buffers() const;                                              // their averages themselves
     void check_state_dict(const Optimizer& optimizer, const StateDict& state) const;  // throws where it would not load
     void load_state_dict(const Optimizer& optimizer, const StateDict& state, std::int64_t began_after);
 
@@ -27,13 +30,14 @@ class WeightAverage {
     class Applied {
       public:
         Applied(const WeightAverage* average, Optimizer& optimizer);
-        ~Applied();
+        ~Applied() noexcept(false);
         Applied(const Applied&) = delete;
         Applied& operator=(const Applied&) = delete;
 
       private:
         const WeightAverage* average_;
         Optimizer& optimizer_;
+        int exceptions_;
         Tensor weights_;  // the model's own, put aside
         std::vector<Tensor> buffers_;
     };
@@ -44,15 +48,9 @@ class WeightAverage {
         Tensor* value;  // of the model
         Tensor average;
     };
-    struct Named {
-        std::string name;
-        Tensor average;
-        FileLayout layout;
-    };
-    std::vector<Named> named(const Optimizer& optimizer) const;
 
     AverageSpec spec_;
-    Tensor weights_;  // over the places of the optimizer's store
+    Tensor weights_;  // as the optimizer's own ones lie
     std::vector<Buffer> buffers_;
 };
 

@@ -52,10 +52,15 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     counted.samples = samples_of(group);
     counted.batches = setup.accumulate;
     const ParameterStore& store = setup.optimizer->store();
-    for (const Parameter* parameter : store.parameters()) counted.parameters += parameter->value.numel();
-    counted.elements = store.weights().numel();
+    counted.bucket_bytes = std::int64_t(config.trainer.bucket_mb * 0x1p20);
+    for (const Parameter* parameter : store.parameters()) {
+        counted.bucket_bytes = std::max(counted.bucket_bytes, 4 * parameter->value.numel());  // whole ones
+        counted.parameters += parameter->value.numel();
+        if (!parameter->needs_shadow_alone()) counted.wide += parameter->value.numel();
+    }
+    counted.elements = store.elements();
     counted.masters = store.shadow().defined();
-    counted.weight_bytes = int(size_of(counted.masters ? store.shadow().dtype() : store.weights().dtype()));
+    counted.weight_bytes = int(size_of(counted.masters ? store.shadow().dtype() : store.dtype()));
 
     RecordedStep step(device, step_function(setup), {config.trainer.cuda_graph});
     release_cached_memory(device);

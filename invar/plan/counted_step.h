@@ -25,7 +25,9 @@ struct CountedStep {
     // Of the flat arrays: each element of weights in the forward pass, whether there are FP32 masters beside them.
     std::int64_t elements = 0;
     int weight_bytes = 4;
+    std::int64_t wide = 0;  // elements that operations in FP32 read: where masters are shared out, all ranks have them
     bool masters = false;
+    std::int64_t bucket_bytes = std::int64_t(25) << 20;  // of FP32 gradients that travel together
 };
 
 // Where steps are counted for: what the device is, and how much memory it has for us; 0: as much as it takes.

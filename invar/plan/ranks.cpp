@@ -9,7 +9,7 @@ namespace invar {
 
 namespace {
 
-constexpr double kInFlight = 2;  // buckets at once
+constexpr double kInFlight = 3;  // buckets at once: one travels, and an operation may add to two
 // Of the time that communication runs beside backward, what it takes from it: kernels that move data hold some 10 to 16
 // of a card's 132 multiprocessors. An assumption.
 constexpr double kDrag = 0.1;
@@ -26,11 +26,17 @@ double gradient_elements(const CountedStep& step) {
     return double(step.elements);
 }
 
+// What everybody gets of everybody after an update that is shared out.
+double handed_round(const CountedStep& step) {
+    const double wide = step.masters ? double(step.wide) : 0.0;
+    return double(step.weight_bytes) * (double(step.elements) - wide) + 4 * wide;
+}
+
 // What is in flight beside the flat gradients: where they are rounded to travel, or shared out.
 std::int64_t in_flight_bytes(const CountedStep& step, const Ranks& ranks) {
     if (ranks.count == 1 || (ranks.strategy != Strategy::zero2 && ranks.gradient_bytes == 4)) return 0;
     const double scale = ranks.strategy == Strategy::zero2 ? 1.0 : double(ranks.gradient_bytes) / 4;
-    return std::int64_t(std::min(kInFlight * double(kBucketBytes), 4 * gradient_elements(step)) * scale);
+    return std::int64_t(std::min(kInFlight * double(step.bucket_bytes), 4 * gradient_elements(step)) * scale);
 }
 
 }  // namespace
@@ -44,6 +50,15 @@ RankMemory memory_of_rank(const CountedStep& step, const Ranks& ranks) {
     };
     if (ranks.strategy != Strategy::ddp) cut(Purpose::masters), cut(Purpose::optimizer);
     if (ranks.strategy == Strategy::zero2) cut(Purpose::gradients);
+    const bool spread = ranks.count > 1;
+    if (spread && ranks.strategy != Strategy::zero2)  // the sums of its share, beside all of its own
+        of(memory.peak, Purpose::gradients) += share_of(4 * step.elements, ranks.count);
+    if (spread && ranks.strategy != Strategy::ddp) {
+        if (step.masters)
+            of(memory.peak, Purpose::weights) += 4 * step.wide;
+        else  // what it updates, before it is handed round
+            of(memory.peak, Purpose::masters) += share_of(step.weight_bytes * step.elements, ranks.count);
+    }
     of(memory.peak, Purpose::gradients) += in_flight_bytes(step, ranks);
     std::int64_t saved = 0;
     for (std::size_t i = 0; i < memory.peak.size(); ++i) saved += step.step.peak[i] - memory.peak[i];
@@ -60,9 +75,7 @@ std::int64_t saved_bytes(const CountedStep& step, const Ranks& ranks) {
 Wire wire_bytes(const CountedStep& step, const Ranks& ranks) {
     const double passes = double(ranks.count - 1) / double(ranks.count);
     const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
-    const double handed_round =
-        ranks.strategy == Strategy::ddp ? gradients : double(step.weight_bytes) * double(step.elements);
-    return {passes * gradients, passes * handed_round};
+    return {passes * gradients, passes * (ranks.strategy == Strategy::ddp ? gradients : handed_round(step))};
 }
 
 double pass_seconds(double bytes, int ranks, const Card& card) {
@@ -83,7 +96,7 @@ RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& c
     const bool shares = ranks.strategy != Strategy::ddp;
     if (shares) time.compute.update /= ranks.count;  // each updates its part
     const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
-    const double bucket = double(kBucketBytes) * double(ranks.gradient_bytes) / 4;
+    const double bucket = double(step.bucket_bytes) * double(ranks.gradient_bytes) / 4;
     const int buckets = std::max(1, int(std::ceil(gradients / bucket)));
     const double each = pass_seconds(gradients / buckets, ranks.count, card) * (shares ? 1 : 2);
     const double backward = time.compute.backward / double(step.batches);  // of the last batch: sums travel once
@@ -93,9 +106,9 @@ RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& c
     time.exposed = std::max(0.0, free_at - backward);
     time.exposed += kDrag * std::max(0.0, time.communication - time.exposed);
     if (shares) {
-        const double handed_round = pass_seconds(double(step.weight_bytes) * double(step.elements), ranks.count, card);
-        time.communication += handed_round;
-        time.exposed += handed_round;
+        const double pass = pass_seconds(handed_round(step), ranks.count, card);
+        time.communication += pass;
+        time.exposed += pass;
     }
     return time;
 }

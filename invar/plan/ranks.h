@@ -21,8 +21,6 @@ struct Ranks {
     int gradient_bytes = 4;  // of each gradient on the wire: FP32, or 2: BF16
 };
 
-inline constexpr std::int64_t kBucketBytes = std::int64_t(25) << 20;  // of gradients that travel together
-
 // What a rank holds, by purpose, at the peak of a step.
 struct RankMemory {
     std::array<std::int64_t, kPurposes> peak{};

@@ -129,6 +129,20 @@ std::string metric_text(const Comparison& c, double value) {
     return c.percent && std::isfinite(value) ? fmt::format("{:.2f}%", 100 * value) : known(value);
 }
 
+std::string noise_text(const Comparison& c) {
+    if (!c.noise) return "";
+    const auto text = [&](double value) {
+        return c.percent ? fmt::format("{:.3g} points", 100 * value) : report_number(value);
+    };
+    std::string all;
+    if (std::isfinite(c.noise->spread))
+        all = fmt::format("{} over {} runs", text(c.noise->spread), c.baseline.runs.size());
+    if (c.noise->samples > 0)
+        all += fmt::format("{}{} by the choice of {} samples, of which one is {}", all.empty() ? "" : "; ",
+                           text(c.noise->sampling_error), c.noise->samples, text(c.noise->resolution));
+    return all.empty() ? all : "standard deviation " + all;
+}
+
 std::string skipped_of(const Arm& arm) {
     const double n = double(arm.runs.size());
     return std::isnan(arm.skipped) ? "n/a" : fmt::format("{:.0f} of {:.0f}", n * arm.skipped, n * arm.steps);
@@ -144,7 +158,7 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     const auto duration = [](double seconds) { return report_duration(seconds); };
     const auto as_metric = [&](double value) { return metric_text(c, value); };
     add(c.metric, base.metric, arm.metric, as_metric,
-        sign_of(base.metric, arm.metric, c.direction == Better::lower, c.limits.margin));
+        sign_of(base.metric, arm.metric, c.direction == Better::lower, c.limits.relative_to(base.metric).margin));
     if (!rows.empty() && arm.failed()) rows.back().change = "not compared:", rows.back().good = -1;
     if (!rows.empty()) rows.back().change += fmt::format(" {}", name_of(arm.verdict));
     if (c.metric != "val_loss") add("val_loss", base.val_loss, arm.val_loss, known);
@@ -185,7 +199,7 @@ std::vector<CheckItem> checklist(const Comparison& c, const Arm& arm, const Repo
                                                        : arm.reason;
     if (ran && arm.equivalence.tested) measured += ", 90% interval " + arm.equivalence.ninety.str();
     items.push_back({state(ran && arm.verdict == Verdict::pass),
-                     fmt::format("Verify {} difference < {:g}%", c.metric, 100 * c.limits.margin), measured});
+                     fmt::format("Verify {} difference < {}", c.metric, c.limits.str(c.limits.margin)), measured});
     items.push_back(finite_item(arm));
     items.push_back(norm_item(c, arm, context));
     if (!arm.disturbed.empty())
@@ -215,16 +229,23 @@ std::vector<std::pair<std::string, std::string>> statistics_rows(const Compariso
         further = "no number would decide it";
     else if (*e.further_seeds > 0)
         further = fmt::format("about {} more", *e.further_seeds);
-    return {{"Test", fmt::format("two one-sided t-tests, {}",
-                                 e.paired ? "paired by seed" : "Welch: the arms' seeds differ or are not known")},
-            {"Runs", fmt::format("{} baseline, {} candidate", c.baseline.runs.size(), arm.runs.size())},
-            {"Difference", signed_percent(e.difference, 3) + " of the baseline's mean"},
-            {"Standard error", fmt::format("{:.3f}%, {:.3g} degrees of freedom", 100 * e.standard_error, e.degrees)},
-            {"90% interval", e.ninety.str(3)},
-            {"95% interval", e.ninety_five.str(3)},
-            {fmt::format("p, not within {:g}%", 100 * c.limits.margin), p(e.p_equivalent)},
-            {fmt::format("p, not beyond {:g}%", 100 * c.limits.harm), p(e.p_harm)},
-            {"Seeds still needed", further}};
+    std::vector<std::pair<std::string, std::string>> rows = {
+        {"Test", fmt::format("two one-sided t-tests, {}",
+                             e.paired ? "paired by seed" : "Welch: the arms' seeds differ or are not known")},
+        {"Runs", fmt::format("{} baseline, {} candidate", c.baseline.runs.size(), arm.runs.size())},
+        {"Difference", signed_percent(e.difference, 3) + " of the baseline's mean"},
+        {"Standard error", fmt::format("{:.3f}%, {:.3g} degrees of freedom", 100 * e.standard_error, e.degrees)},
+        {"90% interval", e.ninety.str(3)},
+        {"95% interval", e.ninety_five.str(3)},
+        {"p, not within " + c.limits.str(c.limits.margin), p(e.p_equivalent)},
+        {"p, not beyond " + c.limits.str(c.limits.harm), p(e.p_harm)},
+        {"Seeds still needed", further}};
+    if (e.sampling_error > 0)
+        rows.insert(rows.begin() + 4,
+                    {"Sampling error", fmt::format("{:.3f}%, of {} samples", 100 * e.sampling_error, c.samples)});
+    if (e.enough_samples > 0)
+        rows.emplace_back("Samples that could show equivalence", fmt::format("at least {}", e.enough_samples));
+    return rows;
 }
 
 std::vector<ResultRow> seed_rows(const Comparison& c, const Arm& arm) {
@@ -261,10 +282,15 @@ std::vector<std::string> limits_of(const Comparison& c) {
     if (runs == 1) texts.emplace_back("Repeat with three seeds or more (`--seeds 3`) before a decision that matters.");
     if (runs > 1)
         texts.push_back(
-            fmt::format("With {} runs an arm, a PASS means that a difference of {:g}% or more would have shown itself "
+            fmt::format("With {} runs an arm, a PASS means that a difference of {} or more would have shown itself "
                         "19 times out of 20. It holds for these data, this length of training and these settings. The "
                         "margin is a share of the baseline's mean, which is taken as known.",
-                        runs, 100 * c.limits.margin));
+                        runs, c.limits.str(c.limits.margin)));
+    if (runs > 1 && c.samples > 0)
+        texts.push_back(fmt::format(
+            "The {} samples that were validated on are taken for a random choice. Errors of different runs are taken "
+            "as independent of each other, and a difference as one that may lie on single samples.",
+            c.samples));
     if (c.candidates.size() > 1 && runs > 1)
         texts.push_back(fmt::format(
             "Each of the {} candidates is tested by itself at that level; among many, one may pass by chance.",

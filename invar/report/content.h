@@ -41,5 +41,7 @@ std::string skipped_of(const Arm& arm);  // "3 of 300", steps of all its runs
 std::string known(double value);         // report_number, or "n/a" for what is not known
 // The metric that is compared, as its task prints it: "88.50%" or "0.3594"; "n/a" where it is not known.
 std::string metric_text(const Comparison& comparison, double value);
+// By how much the baseline's metric differs without any change of precision, in one line; "" where nothing is known.
+std::string noise_text(const Comparison& comparison);
 
 }  // namespace invar

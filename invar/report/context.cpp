@@ -55,18 +55,34 @@ std::string back_to_fp32(const Validation& v, const std::string& config, const s
     return command_line("train", config, words, v.options.base.plugins);
 }
 
-std::string again(const Validation& v, const std::string& config, const std::vector<std::string>& overrides) {
-    const ValidateOptions& options = v.options;
+// The words of `invar validate` that ask for all of it.
+std::vector<std::string> words_for(const ValidateOptions& options, const std::vector<std::string>& overrides,
+                                   std::int64_t seeds) {
     std::vector<std::string> words = overrides;
-    words.push_back("--candidates");
-    words.push_back(fmt::format("{}", fmt::join(options.candidates, ",")));
-    words.insert(words.end(), {"--seeds", std::to_string(options.seeds), "--metric", options.metric});
-    if (options.limits.margin != Limits{}.margin)
-        words.insert(words.end(), {"--margin", fmt::format("{}", options.limits.margin)});
-    return command_line("validate", config, words, options.base.plugins);
+    words.insert(words.end(), {"--candidates", fmt::format("{}", fmt::join(options.candidates, ","))});
+    words.insert(words.end(), {"--seeds", std::to_string(seeds)});
+    if (!options.metric.empty()) words.insert(words.end(), {"--metric", options.metric});
+    if (const std::string margin = options.limits.word(); margin != Limits{}.word())
+        words.insert(words.end(), {"--margin", margin});
+    return words;
+}
+
+// How many seeds would decide those candidates that some would decide, at most; 0 where none are needed, or would help.
+std::int64_t further_seeds(const Validation& v) {
+    std::int64_t most = 0;
+    for (const Arm& arm : v.candidates)
+        if (!arm.failed() && arm.equivalence.tested) most = std::max(most, arm.equivalence.further_seeds.value_or(0));
+    return most;
 }
 
 }  // namespace
+
+std::string resume_command(const ValidateOptions& options, const std::string& config,
+                           const std::vector<std::string>& overrides, std::int64_t seeds) {
+    std::vector<std::string> words = words_for(options, overrides, seeds);
+    words.emplace_back("--resume");
+    return command_line("validate", config, words, options.base.plugins);
+}
 
 ReportContext validation_context(const Validation& v, const std::string& config,
                                  const std::vector<std::string>& overrides) {
@@ -91,7 +107,10 @@ ReportContext validation_context(const Validation& v, const std::string& config,
         "metrics.jsonl.",
         (v.folder / (v.options.seeds > 1 ? fmt::format("fp32_seed{}", base.seed) : "fp32") / "config.yaml").string(),
         program_name());
-    context.reproduce = again(v, config, overrides);
+    context.reproduce =
+        command_line("validate", config, words_for(v.options, overrides, v.options.seeds), base.plugins);
+    if (const std::int64_t further = further_seeds(v); further > 0)
+        context.further = resume_command(v.options, config, overrides, v.options.seeds + further);
     context.settings = to_yaml(base);
     context.monitor = base.monitor;
     return context;

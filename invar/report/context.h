@@ -18,6 +18,7 @@ struct ReportContext {
     std::string rollback;                                    // a shell command, "" where we know none
     std::string rollback_note;                               // a sentence or two on it
     std::string reproduce;                                   // a shell command
+    std::string further;                                     // the command that adds seeds where some would decide
     std::string settings;                                    // YAML, "" where there is none
     MonitorConfig monitor;                                   // which gradients are large, and which small
 };
@@ -25,6 +26,9 @@ struct ReportContext {
 // config and overrides as they were given on the command line. The machine and the moment are those of the call.
 ReportContext validation_context(const Validation& validation, const std::string& config,
                                  const std::vector<std::string>& overrides);
+// The command that goes on with a validation of these options, with so many seeds.
+std::string resume_command(const ValidateOptions& options, const std::string& config,
+                           const std::vector<std::string>& overrides, std::int64_t seeds);
 // For runs that others made; `words` are those after `invar compare`, `config` the baseline's, where it is one of ours.
 ReportContext comparison_context(const Comparison& comparison, const std::vector<std::string>& words,
                                  const std::filesystem::path& config);

@@ -33,6 +33,16 @@ std::string number(double value) {
     return value == 0 ? "-" : fmt::format("{:.2e}", value);
 }
 
+// Forward the farthest of its results; backward the sine of the angle between its gradients.
+double off_of(const Significance& s, Direction direction) {
+    return direction == Direction::forward ? s.off : std::sqrt(std::max(0.0, 1.0 - s.cosine * std::fabs(s.cosine)));
+}
+
+std::string off_text(const Diagnosis& d, const std::string& module, Direction direction) {
+    const auto found = std::ranges::find(d.significance, module, &Significance::module);
+    return found == d.significance.end() ? "-" : share(off_of(*found, direction));
+}
+
 PassageRow row_of(const Diagnosis& d, const std::string& module, Direction direction, const Passage& passage) {
     PassageRow row{title_of(module),
                    std::string(name_of(direction)),
@@ -41,7 +51,8 @@ PassageRow row_of(const Diagnosis& d, const std::string& module, Direction direc
                    "-",
                    "-",
                    "-",
-                   "-"};
+                   "-",
+                   off_text(d, module, direction)};
     const Fate fate = fate_of(passage.low, 0, d.format);
     if (fate.empty) return row;
     row.overflow = share(fate.overflow), row.subnormal = share(fate.subnormal), row.vanish = share(fate.vanish);
@@ -70,14 +81,16 @@ nlohmann::json passage_json(const Passage& passage, Dtype format) {
 std::string table(const std::vector<PassageRow>& rows) {
     std::string text =
         "<div class=\"wide\"><table>\n<thead><tr><th>module</th><th>direction</th><th>largest</th><th>smallest</th>"
-        "<th>overflow</th><th>subnormal</th><th>vanish</th><th>head-room, bits</th></tr></thead>\n<tbody>\n";
+        "<th>overflow</th><th>subnormal</th><th>vanish</th><th>head-room, bits</th><th>off "
+        "FP32</th></tr></thead>\n<tbody>\n";
     const auto cell = [](const std::string& value, bool poor) {
         return fmt::format("<td{}>{}</td>", poor ? " class=\"poor\"" : "", e(value));
     };
     for (const PassageRow& r : rows)
-        text += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td>{}<td>{}</td>{}<td>{}</td></tr>\n",
-                            e(r.module), r.direction, e(r.largest), e(r.smallest), cell(r.overflow, r.overflows),
-                            e(r.subnormal), cell(r.vanish, r.vanishes), e(r.head_room));
+        text +=
+            fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td>{}<td>{}</td>{}<td>{}</td><td>{}</td></tr>\n",
+                        e(r.module), r.direction, e(r.largest), e(r.smallest), cell(r.overflow, r.overflows),
+                        e(r.subnormal), cell(r.vanish, r.vanishes), e(r.head_room), e(r.off));
     return text + "</tbody></table></div>\n";
 }
 
@@ -88,12 +101,7 @@ std::string heat(const Diagnosis& d, Direction direction) {
             {title_of(layer.module), direction == Direction::forward ? &layer.forward.all : &layer.backward.all});
     std::erase_if(rows, [](const HeatRow& row) { return row.tally->counted() == 0; });
     if (direction == Direction::backward) std::reverse(rows.begin(), rows.end());
-    const std::string map = svg_heat_map(rows, d.format);
-    if (map.empty()) return "";
-    return fmt::format("<figure class=\"heatmap\"><figcaption>{}</figcaption>\n{}</figure>\n",
-                       direction == Direction::forward ? "Forward: share of values by power of two"
-                                                       : "Backward, before the loss is scaled",
-                       map);
+    return heat_figure(rows, d.format, direction == Direction::forward);
 }
 
 std::string findings(const Diagnosis& d) {
@@ -139,7 +147,7 @@ std::string rows_note(const Diagnosis& d) {
 
 std::string healthy_sentence(const Diagnosis& d) {
     const int scale = judged_scale(d, Direction::backward);
-    return "nothing overflows or jumps, and nowhere does more than a tenth of the values vanish" +
+    return "nothing overflows or jumps, no tensor loses more than a tenth of its magnitude, and digits are left" +
            (scale != 0 ? fmt::format(" (gradients at loss scale 2^{})", scale) : "");
 }
 
@@ -171,11 +179,18 @@ std::string overflow_sentence(const Diagnosis& d) {
 
 std::string json_diagnosis(const Diagnosis& d) {
     nlohmann::json layers = nlohmann::json::array(), updates = nlohmann::json::array(),
-                   concerns = nlohmann::json::array();
+                   concerns = nlohmann::json::array(), significance = nlohmann::json::array();
     for (const LayerPassages& layer : d.layers)
         layers.push_back({{"module", layer.module},
                           {"forward", passage_json(layer.forward, d.format)},
                           {"backward", passage_json(layer.backward, d.format)}});
+    for (const Significance& s : d.significance)
+        significance.push_back({{"module", s.module},
+                                {"off", s.off},
+                                {"gradient_cosine", s.cosine},
+                                {"worst_op", s.op},
+                                {"worst_op_given", s.given},
+                                {"worst_op_made", s.made}});
     for (const LostUpdates& u : d.updates)
         updates.push_back({{"parameter", u.parameter}, {"updates", u.updates}, {"lost", u.lost}});
     for (const Concern& c : d.concerns)
@@ -191,6 +206,7 @@ std::string json_diagnosis(const Diagnosis& d) {
                           {"steps", d.steps},
                           {"healthy", d.healthy()},
                           {"layers", layers},
+                          {"off_fp32", significance},
                           {"scale",
                            {{"used", d.scaled},
                             {"exists", d.scaled && d.scale.any_gradients && d.scale.exists()},

@@ -10,7 +10,7 @@ namespace invar {
 
 // A module in one direction, as text.
 struct PassageRow {
-    std::string module, direction, largest, smallest, overflow, subnormal, vanish, head_room;
+    std::string module, direction, largest, smallest, overflow, subnormal, vanish, head_room, off;
     bool overflows = false, vanishes = false;  // so that it is a concern
 };
 // Forward in the order the modules run, then backward in the order gradients reach them. Modules whose values all stay

@@ -95,4 +95,12 @@ std::string svg_heat_map(const std::vector<HeatRow>& rows, Dtype format, int shi
     return svg + "</svg>\n";
 }
 
+std::string heat_figure(const std::vector<HeatRow>& rows, Dtype format, bool forward) {
+    const std::string map = svg_heat_map(rows, format);
+    if (map.empty()) return "";
+    return fmt::format("<figure class=\"heatmap\"><figcaption>{}</figcaption>\n{}</figure>\n",
+                       forward ? "Forward: share of values by power of two" : "Backward, before the loss is scaled",
+                       map);
+}
+
 }  // namespace invar

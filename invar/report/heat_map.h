@@ -17,6 +17,8 @@ struct HeatRow {
 
 // Each row is shaded by its own shares. An empty text where no row holds a value but zero.
 std::string svg_heat_map(const std::vector<HeatRow>& rows, Dtype format, int shift = 0);
+// The same as a figure of a page, of what passes forward or of gradients; "" where there is nothing to draw.
+std::string heat_figure(const std::vector<HeatRow>& rows, Dtype format, bool forward);
 
 // The rules that the map's classes need, beside report/style.h.
 extern const std::string_view kHeatStyle;

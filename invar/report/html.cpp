@@ -164,7 +164,7 @@ std::string intervals(const Comparison& c) {
         "<figure class=\"intervals\"><figcaption>{}</figcaption>{}</figure>\n",
         tested ? "Difference with its 90% (thick) and 95% (thin) interval; the dashed lines are the limit of harm"
                : "Difference of one run; the dashed lines are the limit of harm",
-        svg_intervals(rows, c.limits));
+        svg_intervals(rows, c.limits.relative_to(c.baseline.metric)));
 }
 
 std::string checklist_html(const Comparison& c, const Arm& arm, const ReportContext& context) {
@@ -185,7 +185,8 @@ std::string monitoring_html(const Comparison& c, const Arm& arm, const ReportCon
     const std::vector<MonitorRow> rows = monitoring_rows(c, arm, context);
     if (rows.empty()) return "";
     std::string text = fmt::format(
-        "<h3>Monitoring</h3>\n<div class=\"wide\"><table class=\"wraps\">\n<thead><tr><th></th><th>{}</th><th>{}</th><th>wanted</th>"
+        "<h3>Monitoring</h3>\n<div class=\"wide\"><table "
+        "class=\"wraps\">\n<thead><tr><th></th><th>{}</th><th>{}</th><th>wanted</th>"
         "<th>met</th></tr></thead>\n<tbody>\n",
         e(context.baseline), e(arm.name));
     for (const MonitorRow& row : rows)
@@ -260,10 +261,16 @@ std::string html_report(const Comparison& c, const ReportContext& context) {
     for (const auto& [name, value] : context.facts)
         body += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", e(name), e(value));
     body += "</dl>\n</header>\n";
-    body += section("Results", overview(c, context) + intervals(c));
+    const std::string noise = noise_text(c);
+    body += section("Results", overview(c, context) +
+                                   (noise.empty() ? "" : fmt::format("<p>Noise of the baseline: {}.</p>\n", e(noise))) +
+                                   intervals(c));
     body += section("Curves", plots(c, context));
     if (const std::string shown = pictures(c); !shown.empty()) body += section("Pictures", shown);
     for (const Arm& arm : c.candidates) body += candidate(c, arm, context);
+    if (!context.further.empty())
+        body += section("What would decide it", "<p>The runs that are there stay, and seeds are added to them:</p>\n" +
+                                                    command_block(context.further));
     std::string limits;
     for (const std::string& paragraph : limits_of(c)) limits += fmt::format("<p>{}</p>\n", prose(paragraph));
     body += section("What this cannot show", limits);

@@ -61,8 +61,10 @@ Json statistics_of(const Equivalence& e) {
                  {"interval_95", {e.ninety_five.low, e.ninety_five.high}},
                  {"p_equivalent", e.p_equivalent},
                  {"p_harm", e.p_harm},
+                 {"sampling_error", e.sampling_error},
                  {"further_seeds", nullptr}};
     if (e.further_seeds) json["further_seeds"] = *e.further_seeds;
+    if (e.enough_samples > 0) json["enough_samples"] = e.enough_samples;
     return json;
 }
 
@@ -104,16 +106,25 @@ std::string json_report(const Comparison& c, const ReportContext& context) {
                  {"better", c.direction == Better::higher ? "higher" : "lower"},
                  {"margin", c.limits.margin},
                  {"harm", c.limits.harm},
+                 {"margin_of", c.limits.unit == Limits::Unit::relative ? "the baseline's mean" : "the metric itself"},
                  {"level", c.limits.level},
                  {"warnings", c.warnings}};
     for (const auto& [name, value] : context.facts) json["facts"][name] = value;
     json["baseline"] = arm_of(c.baseline);
+    if (c.noise) {
+        json["baseline"]["noise"] = {{"spread", c.noise->spread},
+                                     {"samples", nullptr},
+                                     {"resolution", c.noise->resolution},
+                                     {"sampling_error", c.noise->sampling_error}};
+        if (c.noise->samples > 0) json["baseline"]["noise"]["samples"] = c.noise->samples;
+    }
     json["candidates"] = Json::array();
     for (const Arm& arm : c.candidates) json["candidates"].push_back(candidate_of(c, arm, context));
     json["approval"] = {
         {"note", approval_note(c)}, {"approved", nullptr}, {"signed_off_by", nullptr}, {"date", nullptr}};
     json["rollback"] = context.rollback;
     json["reproduce"] = context.reproduce;
+    if (!context.further.empty()) json["further"] = context.further;
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -77,7 +77,12 @@ std::string markdown_report(const Comparison& c, const ReportContext& context) {
     text += fmt::format("**Verdict: {}**: {}.\n\n", name_of(c.verdict), c.reason);
     for (const auto& [name, value] : context.facts) text += fmt::format("- {}: {}\n", name, value);
     text += "\n## Results\n\n" + overview(c, context) + "\n";
+    if (const std::string noise = noise_text(c); !noise.empty())
+        text += fmt::format("Noise of the baseline: {}.\n\n", noise);
     for (const Arm& arm : c.candidates) text += candidate_section(c, arm, context);
+    if (!context.further.empty())
+        text += "## What would decide it\n\nThe runs that are there stay, and seeds are added to them:\n\n" +
+                fenced(context.further, "bash");
     text += "## What this cannot show\n\n";
     for (const std::string& paragraph : limits_of(c)) text += paragraph + "\n\n";
     text += "## Approval\n\n" + approval_note(c) + "\n\n";

@@ -121,13 +121,14 @@ double setback_of(const Comparison& c, const Arm& arm) {
 
 MonitorRow stability_row(const Comparison& c, const Arm& arm, const std::string& baseline) {
     const double from = setback_of(c, c.baseline), to = setback_of(c, arm);
+    const double harm = c.limits.relative_to(c.baseline.metric).harm;
     const auto text = [](double share) { return std::isnan(share) ? "n/a" : fmt::format("{:.2f}%", 100 * share); };
     MonitorRow row{fmt::format("Largest setback of {} between validations", c.metric),
                    text(from),
                    text(to),
-                   fmt::format("{:g}%, or twice that of {}, at most", 100 * c.limits.harm, baseline),
+                   fmt::format("{:.3g}%, or twice that of {}, at most", 100 * harm, baseline),
                    {}};
-    if (std::isfinite(from) && std::isfinite(to)) row.met = to <= std::max(c.limits.harm, 2 * from);
+    if (std::isfinite(from) && std::isfinite(to)) row.met = to <= std::max(harm, 2 * from);
     return row;
 }
 

@@ -258,7 +258,7 @@ std::string svg_intervals(const std::vector<IntervalRow>& rows, const Limits& li
         "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"differences and their intervals\">", kWide, height);
     svg += fmt::format("<rect class=\"within\" x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{:.1f}\"/>",
                        at(-limits.margin), kHead - 6, at(limits.margin) - at(-limits.margin), bottom - kHead + 6);
-    svg += text_at(at(0), kHead - 11, "middle", fmt::format("within {:g}%", 100 * limits.margin));
+    svg += text_at(at(0), kHead - 11, "middle", fmt::format("within {:.3g}%", 100 * limits.margin));
     for (const double value : {-limits.harm, limits.harm})
         svg += line_between(at(value), kHead - 6, at(value), bottom, "limit");
     svg += line_between(at(0), kHead - 6, at(0), bottom, "axis");

@@ -67,7 +67,7 @@ std::string about_operations(const Precision& precision, const CastPolicy& polic
 }
 
 std::string about_weights(const ParameterStore& store) {
-    const Dtype weights = store.weights().dtype();
+    const Dtype weights = store.dtype();
     if (store.shadow())
         return fmt::format("{} master weights; the {} copy is written by the optimizer", format_name(weights),
                            format_name(store.shadow().dtype()));

@@ -1,6 +1,10 @@
 #include "invar/train/bench.h"
 
+#include <fmt/ranges.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -39,28 +43,64 @@ struct Bench {
         setup.model->train();
         setup.train_data->start_epoch(0);
         while (std::int64_t(group.size()) < setup.accumulate) group.push_back(*setup.train_data->next());
-        for (const Batch& batch : group) samples += batch.size;
+        samples = whole_samples_of(group);
     }
     // Of one step, as a mean over `count` of them.
     double step_ms(int count = 1) {
         Kernels& kernels = kernels_for(setup.device);
+        const Communicator::Times before = setup.ranks->times();
         const auto start = std::chrono::steady_clock::now();
         for (int i = 0; i < count; ++i) step(group);
         kernels.synchronize();
-        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / count;
+        const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+        const Communicator::Times after = setup.ranks->times();
+        exchange.busy += 1e3 * (after.busy - before.busy) / count;
+        exchange.waited += 1e3 * (after.waited - before.waited) / count;
+        return ms / count;
     }
     void warm_up(int steps) {
         constexpr int kEnough = 8;  // for a step to be recorded, where it can be
         for (int i = 0; i < steps || (i < kEnough && !step.settled(group)); ++i) step_ms();
         if (setup.device.is_cpu()) return;
         stretch = std::clamp(int(kStretchMs / step_ms(kLongest / 10)), 1, kLongest);
+        setup.ranks->broadcast(&stretch, sizeof stretch);  // all ranks make the same steps
     }
     Setup setup;
     RecordedStep step;
     std::vector<Batch> group;
     std::int64_t samples = 0;
     int stretch = 1;
+    Communicator::Times exchange;  // ms, summed over what step_ms has measured
 };
+
+// Of all ranks on the machine of this one: they do not disturb each other's measurement, they are it.
+double waited_share(Communicator& ranks, const CpuUse& mine) {
+    struct OfRank {
+        std::array<char, 256> host{};
+        CpuUse use;
+    };
+    OfRank own{{}, mine};
+    ::gethostname(own.host.data(), own.host.size() - 1);
+    CpuUse together = mine;
+    const std::vector<OfRank> all = ranks.gathered(own);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        if (int(r) == ranks.rank() || all[r].host != own.host) continue;
+        together.ran += all[r].use.ran;
+        together.waited += all[r].use.waited;
+        together.others = std::max(0.0, together.others - all[r].use.ran);
+    }
+    return together.waited_share();
+}
+
+double sum_over(Communicator& ranks, double value) {
+    ranks.sum(std::span(&value, 1));
+    return value;
+}
+
+MemoryStats largest(Communicator& ranks, const MemoryStats& mine) {
+    const std::vector<MemoryStats> all = ranks.gathered(mine);
+    return *std::ranges::max_element(all, {}, &MemoryStats::peak_total);
+}
 
 Config config_for(const BenchOptions& options, const std::string& precision) {
     Config config = in_precision(options.base, precision);
@@ -118,6 +158,12 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     check<UsageError>(options.steps >= 1, "--steps {}: must be at least 1", options.steps);
     check<UsageError>(options.warmup >= 0, "--warmup {}: must be at least 0", options.warmup);
     check<UsageError>(!options.precisions.empty(), "--precisions is empty; name at least one, as in 32-true,16-mixed");
+    set_rank_timeout(options.base.trainer.rank_timeout);
+    Communicator& ranks = world();
+    ranks.check_same(
+        "what they were asked to measure",
+        fmt::format("--precisions {} --recompute {} --steps {} --warmup {}", fmt::join(options.precisions, ","),
+                    fmt::join(options.recompute, ","), options.steps, options.warmup));
     const Device device = resolve_device(options.base.trainer.device);
     require_precisions(options.base.trainer, device);
     std::vector<std::string> levels = options.recompute;
@@ -155,10 +201,13 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     };
 
     // What the device can do at best, whichever way it may choose; a Setup says again what it wants.
-    set_threads(int(options.base.trainer.threads));
+    set_threads(threads_of(options.base.trainer, ranks));
     kernels_for(device).configure({.benchmark = true, .deterministic = false});
-    for (std::size_t i = 0; i < n; ++i)
-        results[i].product_flops_per_s = measure_product(device, configs[i].trainer.resolved_precision());
+    for (std::size_t i = 0; i < n; ++i) {
+        ranks.barrier();  // at the same time, as their steps
+        results[i].product_flops_per_s =
+            sum_over(ranks, measure_product(device, configs[i].trainer.resolved_precision()));
+    }
 
     // Memory first, one precision at a time, so that no other's weights are counted with it.
     for (std::size_t i = 0; i < n; ++i) {
@@ -167,8 +216,9 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
         reset_peak_memory(bench.setup.device);
         const FlopCount flops;
         bench.step_ms();
-        results[i].flops_per_step = flops.count();
-        results[i].memory = memory_stats(bench.setup.device);
+        results[i].flops_per_step = sum_over(ranks, flops.count());
+        results[i].memory = largest(ranks, memory_stats(bench.setup.device));
+        results[i].ranks = ranks.size();
         results[i].memory_used = kernels_for(bench.setup.device).memory_used();
         results[i].device = bench.setup.device.str();
         results[i].threads = threads();
@@ -182,6 +232,7 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     std::vector<std::vector<double>> times(n);
     for (std::size_t i = 0; i < n; ++i) {
         benches[i]->warm_up(options.warmup);
+        benches[i]->exchange = {};
         tell(options.warmup);
     }
     for (int done = 0; done < options.steps; done += kTurn) {
@@ -193,11 +244,15 @@ std::vector<BenchResult> run_bench(const BenchOptions& options, const std::funct
     }
 
     const double waited =
-        device.is_cpu() ? (cpu_use() - used).waited_share() : std::numeric_limits<double>::quiet_NaN();
+        device.is_cpu() ? waited_share(ranks, cpu_use() - used) : std::numeric_limits<double>::quiet_NaN();
     double baseline = 0.0;
     for (std::size_t i = 0; i < n; ++i) {
         BenchResult& r = results[i];
         r.waited_share = waited;
+        const double measured = double(options.steps) * ranks.size();
+        r.exchange_ms = sum_over(ranks, benches[i]->exchange.busy) / measured;
+        r.exposed_ms = std::min(sum_over(ranks, benches[i]->exchange.waited) / measured, r.exchange_ms);
+        ranks.broadcast(times[i].data(), times[i].size() * sizeof(double));  // each has its own clock
         r.ms_per_step = median(times[i]);
         r.fastest_ms = *std::min_element(times[i].begin(), times[i].end());
         r.graph_parts = benches[i]->step.parts();

@@ -1,4 +1,5 @@
 // Measures a training step under several precisions side by side: time, throughput, arithmetic, peak memory by purpose.
+// Ranks that train together measure theirs: the step is that of all of them, and all get the same result.
 #pragma once
 
 #include <functional>
@@ -36,7 +37,10 @@ struct BenchResult {
     double flops_per_step = 0.0;   // of products and convolutions, without those that are recomputed
     double flops_per_s = 0.0;
     double product_flops_per_s = 0.0;  // one large product in the format this precision multiplies in, same run
-    MemoryStats memory;
+    MemoryStats memory;                // of several ranks, the one that held the most
+    int ranks = 1;
+    double exchange_ms = 0.0;      // of a step, in which something travelled between the ranks; the mean over them
+    double exposed_ms = 0.0;       // of these, in which they waited for it: what backward and the like did not hide
     double waited_share = 0.0;     // see CpuUse; over all that was timed, NaN where nothing is known or the GPU did it
     std::int64_t memory_used = 0;  // of the whole card, as its driver counts after the step; 0: not known
 };

@@ -50,7 +50,9 @@ class Callback {
     virtual void on_step_end(RunHandle&, const ReportedStep&) {}
     virtual void on_validation_end(RunHandle&, const ValidationMetrics&) {}
     virtual void on_epoch_end(RunHandle&) {}
-    virtual void on_checkpoint(RunHandle&, const std::filesystem::path&) {}  // when the file is there
+    // When the file is there, which is some steps after the one that it is of (trainer.async_checkpoint), before the
+    // next one is begun and before the run ends.
+    virtual void on_checkpoint(RunHandle&, const std::filesystem::path&) {}
 
     virtual nlohmann::json state_dict() const { return nlohmann::json::object(); }
     virtual void load_state_dict(const nlohmann::json&) {}

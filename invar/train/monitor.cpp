@@ -57,9 +57,7 @@ std::unique_ptr<Monitor::Measurement> Monitor::take_unused() {
 }
 
 void Monitor::measure(std::int64_t step, std::int64_t epoch, std::span<const Batch> group) {
-    // Where ranks share gradients out, none of them has those of a whole module.
-    const bool whole = !setup_.optimizer->store().sharding().shares_moments();
-    const bool gradients = whole && due(step, config_.gradients_every_n_steps),
+    const bool gradients = due(step, config_.gradients_every_n_steps),
                parameters = due(step, config_.parameters_every_n_steps),
                activations = due(step, config_.activations_every_n_steps);
     if (!gradients && !parameters && !activations) return;
@@ -69,10 +67,32 @@ void Monitor::measure(std::int64_t step, std::int64_t epoch, std::span<const Bat
     measurement->asked_activations = activations;
     const ParameterStore& store = setup_.optimizer->store();
     if (gradients) measurement->have_gradients = store.have_gradients();
-    if (gradients) measurement->gradients.measure(store.gradients(), store.places());
-    if (parameters) measurement->parameters.measure(store.weights(), store.places());
+    if (gradients && store.sharding().shares_moments())
+        measure_shares(measurement->gradients);
+    else if (gradients)
+        measurement->gradients.measure(store.gradients(), store.places());
+    if (parameters) measurement->parameters.measure(setup_.optimizer->store().known_weights(), store.places());
     if (activations) measure_activations(*measurement, group.front().head(kSamples));
     pending_.push_back(std::move(measurement));
+}
+
+// Where ranks share gradients out, each measures its part of every parameter, and they are added up in rank order. All
+// of them wait for that here, since they would not all come to read a report at the same time.
+void Monitor::measure_shares(TensorStats& sums) {
+    const ParameterStore& store = setup_.optimizer->store();
+    std::vector<Segment> parts;
+    std::vector<std::size_t> parameter_of;
+    const std::size_t count = store.parameters().size();
+    for (std::size_t i = 0; i < count; ++i)
+        if (const ParameterStore::OwnPart own = store.own_part(i); own.count > 0)
+            parts.push_back({own.at, own.count, 0}), parameter_of.push_back(i);
+    TensorStats stats(setup_.device, parts.size());
+    stats.measure(store.gradient_share(), parts);
+    kernels_for(setup_.device).synchronize();
+    std::vector<double> squares(count);
+    for (std::size_t i = 0; i < parts.size(); ++i) squares[parameter_of[i]] = stats[i].sum_squares;
+    setup_.ranks->sum(squares);
+    for (std::size_t i = 0; i < squares.size(); ++i) sums.set(i, squares[i]);
 }
 
 // A forward pass of its own over a few samples, since a replayed step cannot be looked into. As in evaluation, so that

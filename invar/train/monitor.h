@@ -47,6 +47,7 @@ class Monitor {
     struct Measurement;
     bool due(std::int64_t step, std::int64_t every) const { return config_.enabled && every > 0 && step % every == 0; }
     std::unique_ptr<Measurement> take_unused();
+    void measure_shares(TensorStats& sums);
     void measure_activations(Measurement& measurement, const Batch& samples);
     void judge_report(const ReportedStep& step, Findings& findings);
     void collect(Findings& findings);

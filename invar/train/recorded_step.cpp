@@ -6,6 +6,7 @@
 #include "invar/autograd/node.h"
 #include "invar/core/error.h"
 #include "invar/core/host_side.h"
+#include "invar/dist/communicator.h"
 #include "invar/kernels/devices.h"
 
 namespace invar {
@@ -20,7 +21,7 @@ constexpr std::size_t kMaxForms = 8;  // shapes that are worth a recording
 // Groups of batches of the same shapes, and the recording that serves them.
 struct RecordedStep::Form {
     explicit Form(std::span<const Batch> group) {
-        for (const Batch& batch : group) sizes.push_back(batch.size);
+        for (const Batch& batch : group) sizes.insert(sizes.end(), {batch.size, batch.whole()});
         for (const Batch& batch : group)
             for (const auto& [name, tensor] : batch.tensors()) shapes.push_back({name, tensor.shape(), tensor.dtype()});
     }
@@ -44,6 +45,7 @@ struct RecordedStep::Form {
     Tensor result;              // what it writes
     HostSide host;
     std::unique_ptr<Recording> recording;
+    int number = 0;  // of the recording
 };
 
 RecordedStep::RecordedStep(Device device, Function step, RecordOptions options)
@@ -66,12 +68,32 @@ Tensor RecordedStep::operator()(std::span<const Batch> group) {
             if (!std::exchange(overfull_, true) && options_.note)
                 options_.note(
                     fmt::format("batches come in more than {} shapes; the others run without a CUDA graph", kMaxForms));
-            return step_(group);
+        } else {
+            form = forms_.emplace_back(std::make_unique<Form>(group)).get();
         }
-        form = forms_.emplace_back(std::make_unique<Form>(group)).get();
     }
-    if (form->recording) return replay(*form, group);
-    return form->runs++ < kWarmUps ? step_(group) : record(*form, group);
+    Way way = Way::run;
+    if (form != nullptr) way = form->recording ? Way::replay : form->runs++ < kWarmUps ? Way::run : Way::record;
+    way = agree(way, form);
+    if (way == Way::run) return step_(group);
+    return way == Way::record ? record(*form, group) : replay(*form, group);
+}
+
+// What all ranks do. Where one has nothing to replay all record, if all are ready to.
+RecordedStep::Way RecordedStep::agree(Way way, const Form* form) const {
+    if (world().alone()) return way;
+    struct Wish {
+        Way way;
+        int number;
+    };
+    const std::vector<Wish> all = world().gathered(Wish{way, way == Way::replay ? form->number : 0});
+    const auto wants = [&](Way one) {
+        return std::ranges::any_of(all, [&](const Wish& wish) { return wish.way == one; });
+    };
+    if (wants(Way::run)) return Way::run;
+    if (wants(Way::record)) return Way::record;
+    const auto same = [&](const Wish& wish) { return wish.number == all[0].number; };
+    return std::ranges::all_of(all, same) ? Way::replay : Way::run;
 }
 
 bool RecordedStep::settled(std::span<const Batch> group) const {
@@ -81,6 +103,11 @@ bool RecordedStep::settled(std::span<const Batch> group) const {
 }
 
 Tensor RecordedStep::record(Form& form, std::span<const Batch> group) {
+    form.recording.reset();
+    form.host = {};
+    form.inputs.clear();
+    Communicator& ranks = world();
+    bool told = ranks.alone();  // the others, whether it can be recorded here
     for (const Batch& batch : group) {
         const PurposeScope purpose(Purpose::data);
         form.inputs.push_back(batch.map([](const Tensor& tensor) { return Tensor::empty_like(tensor); }));
@@ -98,13 +125,19 @@ Tensor RecordedStep::record(Form& form, std::span<const Batch> group) {
             const std::uint64_t hooks = hooks_run();
             form.result = step_(form.inputs);
             check(hooks_run() == hooks, "gradient hooks run on the host");
+            if (std::exchange(told, true)) return;
+            check(!ranks.any(false), "another rank cannot record it");
         });
+    } catch (const RankError&) {
+        throw;
     } catch (const Error& error) {
         form.host.roll_back();
+        if (!told) (void)ranks.any(true);
         give_up(error.what());
         return step_(group);
     }
     parts_ = form.recording->parts();
+    form.number = ++recorded_;
     return form.result;
 }
 

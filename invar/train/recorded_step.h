@@ -1,7 +1,8 @@
 // RecordedStep: a step that somebody wrote as a function, repeated by a GPU as a whole. The first steps on batches of a
 // shape run operation by operation, while the libraries choose their algorithms; the next one is recorded, and from then
 // on the recording is replayed. It computes the same bits. What cannot be recorded runs on as it did, and the reason is
-// told. On the CPU the function runs as it is.
+// told. On the CPU the function runs as it is. Ranks that train together all run a step, or all record, or all replay
+// what they recorded together: what they exchange is part of it.
 #pragma once
 
 #include <functional>
@@ -45,6 +46,8 @@ class RecordedStep {
 
   private:
     struct Form;
+    enum class Way { run, record, replay };
+    Way agree(Way way, const Form* form) const;
     Tensor record(Form& form, std::span<const Batch> group);
     Tensor replay(Form& form, std::span<const Batch> group);
     Form* form_of(std::span<const Batch> group) const;
@@ -56,6 +59,7 @@ class RecordedStep {
     RecordOptions options_;
     std::string why_not_;
     bool overfull_ = false;  // and that was told
+    int recorded_ = 0;       // recordings so far, as many on every rank
     std::int64_t parts_ = 0;
     std::optional<MemoryPool> pool_;  // one for all: they never run at the same time
     std::vector<std::unique_ptr<Form>> forms_;

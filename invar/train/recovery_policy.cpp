@@ -25,7 +25,7 @@ std::string text_of(const Explanation& why, bool with_command) {
 std::string RunFailure::text(bool with_command) const {
     const StepReport& report = found.at.report;
     const std::int64_t skipped = report.step.skipped_in_a_row;
-    std::string text = fmt::format("training stopped at step {}: {}", found.at.step(), found.reason);
+    std::string text = fmt::format("training stopped at step {}: {}", found.shown_at, found.reason);
     if (skipped > 1 && found.kind != Instability::Kind::skipped_streak)
         text += fmt::format(", {} steps in a row were skipped", skipped);
     if (!not_recovered.empty()) text += ", " + not_recovered;
@@ -34,8 +34,11 @@ std::string RunFailure::text(bool with_command) const {
     if (const std::string more = text_of(why, with_command); !more.empty()) text += ", " + more;
     text += "). ";
     if (good_checkpoint >= 0) text += fmt::format("The last good checkpoint is of step {}. ", good_checkpoint);
-    return text +
-           fmt::format("Try {}a lower optimizer.lr or trainer.gradient_clip_val=1", advice ? advice.str() + ", " : "");
+    const bool slower = advice.kind == Remedy::Kind::learning_rate;
+    return text + fmt::format("Try {}{} or trainer.gradient_clip_val=1", advice ? advice.str() : "",
+                              slower   ? ""
+                              : advice ? ", a lower optimizer.lr"
+                                       : "a lower optimizer.lr");
 }
 
 bool RecoveryPolicy::hopeless(const Instability& found) const {
@@ -58,8 +61,10 @@ Recovery RecoveryPolicy::decide(const Instability& found, std::int64_t checkpoin
     const std::optional<Precision> safer = plan_.safer_than(setup_.precision);
     if (!safer) refuse("there is no safer precision: the model, the data or the learning rate is to blame");
 
-    const Explanation why = explain(found, run);
-    Recovery recovery{found.at.step(), checkpoint, setup_.precision.name(), safer->name(),
+    const Explanation why = explain(found, checkpoint, run);
+    if (why.full_precision == Explanation::FullPrecision::fails)
+        give_up(found, "no precision is to blame", checkpoint, run, why);
+    Recovery recovery{found.shown_at, checkpoint, setup_.precision.name(), safer->name(),
                       joined(found.reason, text_of(why, true))};
     const auto tried = [&](const Recovery& earlier) { return earlier.remedy == why.remedy; };
     const bool usable = why.verified && config_.stability.apply_remedy && std::ranges::none_of(recoveries_, tried);
@@ -71,16 +76,17 @@ Recovery RecoveryPolicy::decide(const Instability& found, std::int64_t checkpoin
 }
 
 void RecoveryPolicy::give_up(const Instability& found, const std::string& not_recovered, std::int64_t checkpoint,
-                             const fs::path& run) {
+                             const fs::path& run, const std::optional<Explanation>& known) {
     RunFailure failure;
     failure.found = found;
     failure.not_recovered = not_recovered;
     failure.precision = setup_.precision.name();
     if (setup_.scaler->enabled()) failure.scale = found.at.report.scale.scale;
     failure.good_checkpoint = checkpoint;
-    failure.why = explain(found, run);
+    failure.why = known ? *known : explain(found, checkpoint, run);
     failure.advice = failure.why.remedy;
-    if (const auto safer = plan_.safer_than(setup_.precision); !failure.advice && safer)
+    const auto safer = plan_.safer_than(setup_.precision);
+    if (!failure.advice && safer && failure.why.full_precision != Explanation::FullPrecision::fails)
         failure.advice = Remedy::of_precision(safer->name());
     throw UnstableError(std::move(failure));
 }
@@ -97,14 +103,16 @@ void RecoveryPolicy::apply(std::vector<Recovery> recoveries) {
 
 // What is known of the failure beyond its reason: the first gradient that is not finite, and what the program's own
 // diagnosis finds.
-Explanation RecoveryPolicy::explain(const Instability& found, const fs::path& run) {
+Explanation RecoveryPolicy::explain(const Instability& found, std::int64_t checkpoint, const fs::path& run) {
     std::string first;
     if (const std::int64_t place = found.at.report.step.first_nonfinite; place >= 0)
         first = "first bad gradient: " + setup_.optimizer->store().parameter_at(place).name;
+    if (const int rank = found.at.report.step.bad_rank; rank >= 0)
+        first = joined(first, fmt::format("on rank {}", rank));
     if (!explain_) return {first};
     const Progress& before = found.at.before;
     setup_.train_data->start_epoch(before.epoch, before.batch);
-    Explanation why = explain_(setup_, {run, config_now(), setup_.next_group(), found});
+    Explanation why = explain_(setup_, {run, config_now(), setup_.next_group(), found, checkpoint});
     why.cause = joined(first, why.cause);
     return why;
 }

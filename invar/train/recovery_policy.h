@@ -21,6 +21,7 @@ struct FailedStep {
     Config config;  // as it is at this step, whatever has been changed since the start
     std::vector<Batch> group;
     Instability found;
+    std::int64_t checkpoint = -1;  // the last good one; -1: there is none
     const Progress& progress() const { return found.at.before; }
     const RngState& rng() const { return found.at.rng; }
     double scale() const { return found.at.scale_before; }
@@ -32,6 +33,8 @@ struct Explanation {
     Remedy remedy = {};        // what should mend it
     bool verified = false;     // the step was replayed with the remedy and was finite
     std::string command = {};  // the command line that tells more; "" where there is none
+    // What FP32 makes of the same steps, from before the trouble began.
+    enum class FullPrecision : std::uint8_t { unknown, survives, fails } full_precision = FullPrecision::unknown;
 };
 // Asked before anything is changed.
 using ExplainFailure = std::function<Explanation(Setup&, const FailedStep&)>;
@@ -82,14 +85,14 @@ class RecoveryPolicy {
     // try. `run` is the run's folder. Nothing is changed yet.
     Recovery decide(const Instability& found, std::int64_t checkpoint, const std::filesystem::path& run);
     [[noreturn]] void give_up(const Instability& found, const std::string& not_recovered, std::int64_t checkpoint,
-                              const std::filesystem::path& run);
+                              const std::filesystem::path& run, const std::optional<Explanation>& known = {});
 
     // Makes the run what these recoveries have made of it, but for its precision, which the plan has now.
     void apply(std::vector<Recovery> recoveries);
     const std::vector<Recovery>& recoveries() const { return recoveries_; }
 
   private:
-    Explanation explain(const Instability& found, const std::filesystem::path& run);
+    Explanation explain(const Instability& found, std::int64_t checkpoint, const std::filesystem::path& run);
     Config config_now() const;
 
     const Config& config_;

@@ -44,13 +44,6 @@ ClipSpec clip_spec(const TrainerConfig& c) {
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(limit)};
 }
 
-// Ranks on a machine share its cores, unless the launcher has given each its own.
-int threads_of(const TrainerConfig& c, const Communicator& ranks) {
-    if (c.threads > 0 || ranks.alone() || std::getenv("OMP_NUM_THREADS") != nullptr) return int(c.threads);
-    const int cores = available_threads(), here = launch_from_environment().local_size;
-    return cores < ::sysconf(_SC_NPROCESSORS_ONLN) ? 0 : std::max(1, cores / here);
-}
-
 std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;
     for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
@@ -64,16 +57,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 void check_same_settings(Communicator& ranks, const Config& config) {
     if (ranks.alone()) return;
     ranks.check_same("versions of Invar", INVAR_VERSION);
-    const std::vector<std::string> all = ranks.gathered(to_yaml(config));
-    const std::vector<std::string> first = lines_of(all[0]);
-    for (std::size_t r = 1; r < all.size(); ++r) {
-        const std::vector<std::string> other = lines_of(all[r]);
-        for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-            const std::string a = i < first.size() ? first[i] : "nothing", b = i < other.size() ? other[i] : "nothing";
-            check<UsageError>(a == b, "the configurations of the ranks differ: '{}' on rank 0 and '{}' on rank {}", a,
-                              b, r);
-        }
-    }
+    if (const auto difference = difference_of_settings(ranks, config))
+        fail<UsageError>("the configurations of the ranks differ: {}", difference->text);
     check<UsageError>(config.data.batch_size >= ranks.size(),
                       "data.batch_size={} is less than the {} ranks that share a batch", config.data.batch_size,
                       ranks.size());
@@ -82,9 +67,7 @@ void check_same_settings(Communicator& ranks, const Config& config) {
 // And so would those who have other data.
 void check_same_data(Communicator& ranks, const Dataset& data, const std::string& split) {
     if (ranks.alone()) return;
-    std::string described = fmt::format("{} samples", data.size());
-    for (const auto& [name, value] : data.description()) described += fmt::format("; {}: {}", name, value);
-    ranks.check_same(fmt::format("the data to {} on", split), described);
+    ranks.check_same(fmt::format("the data to {} on", split), described(data));
 }
 
 Sharding sharding_of(const TrainerConfig& c, Communicator& ranks) {
@@ -94,10 +77,36 @@ Sharding sharding_of(const TrainerConfig& c, Communicator& ranks) {
     sharding.bucket_bytes = std::int64_t(c.bucket_mb * 0x1p20);
     sharding.wire = c.reduce_precision.starts_with("bf16") ? Dtype::bf16 : Dtype::f32;
     sharding.overlap = c.overlap;
+    sharding.recomputes = c.recompute == "block" || c.recompute == "true";
     return sharding;
 }
 
 }  // namespace
+
+int threads_of(const TrainerConfig& c, const Communicator& ranks) {
+    if (c.threads > 0 || ranks.alone() || std::getenv("OMP_NUM_THREADS") != nullptr) return int(c.threads);
+    const int cores = available_threads(), here = launch_from_environment().local_size;
+    return cores < ::sysconf(_SC_NPROCESSORS_ONLN) ? 0 : std::max(1, cores / here);
+}
+
+std::optional<SettingsDifference> difference_of_settings(Communicator& ranks, const Config& config) {
+    const std::vector<std::string> all = ranks.gathered(to_yaml(config));
+    const std::vector<std::string> first = lines_of(all[0]);
+    for (std::size_t r = 1; r < all.size(); ++r) {
+        const std::vector<std::string> other = lines_of(all[r]);
+        for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+            const std::string a = i < first.size() ? first[i] : "nothing", b = i < other.size() ? other[i] : "nothing";
+            if (a != b) return SettingsDifference{int(r), fmt::format("'{}' on rank 0 and '{}' on rank {}", a, b, r)};
+        }
+    }
+    return std::nullopt;
+}
+
+std::string described(const Dataset& data) {
+    std::string text = fmt::format("{} samples", data.size());
+    for (const auto& [name, value] : data.description()) text += fmt::format("; {}: {}", name, value);
+    return text;
+}
 
 std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device,
                                     const Communicator* ranks) {
@@ -179,9 +188,11 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
       why_on_cpu(invar::why_on_cpu(config.trainer.device)),
       clip(clip_spec(config.trainer)),
       scaling(config.scaler),
-      accumulate(config.trainer.accumulate_grad_batches) {
+      accumulate(config.trainer.accumulate_grad_batches),
+      sync_batchnorm(config.trainer.sync_batchnorm) {
     (void)parse_config(to_yaml(config), "options");  // what no key would allow is refused in C++ too
     check_same_settings(*ranks, config);
+    ranks->prepare(device);
     precision.require(device);
     require_precisions(config.trainer, device);
     set_threads(threads_of(config.trainer, *ranks));
@@ -196,10 +207,11 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
                       trained_on.str(), judged_on.str());
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
     model = make_initial_model(*task, config);
-    model->to(device);
+    model->buffers_to(device);
     sharding_ = sharding_of(config.trainer, *ranks);
-    optimizer = std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer),
-                                            StoreOptions::for_precision(precision, sharding_));
+    StoreOptions store = StoreOptions::for_precision(precision, sharding_);
+    store.device = device;
+    optimizer = std::make_unique<Optimizer>(parameter_groups(*model, config.optimizer), store);
     scaler = std::make_unique<GradScaler>(scaler_options(scaling, precision), device);
     if (config.trainer.ema_decay > 0)
         average = std::make_unique<WeightAverage>(
@@ -236,9 +248,10 @@ void Setup::set_precision(const Precision& wanted) {
     wanted.require(device);
     precision = wanted;
     const StoreOptions options = StoreOptions::for_precision(wanted, sharding_);
-    if (options.weights == optimizer->store().weights().dtype()) {
+    if (options.weights == optimizer->store().dtype()) {
         optimizer->store().set_shadow(options.shadow);
     } else {  // from weights of 16 bits alone to FP32 ones: they move to a new store
+        optimizer->store().keep_all_masters();
         auto moved = std::make_unique<Optimizer>(optimizer->parameter_groups(), options);
         moved->set_schedule(optimizer->schedule(), optimizer->curve());
         moved->set_state(optimizer->state());
@@ -260,6 +273,7 @@ std::vector<Batch> Setup::next_group() {
 
 void Setup::override_precision(const PrecisionOverrides& wanted) {
     invar::override_precision(*model, wanted);
+    optimizer->store().keep_all_masters();
 }
 
 }  // namespace invar

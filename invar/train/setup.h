@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "invar/config/config.h"
 #include "invar/data/loader.h"
@@ -25,6 +26,18 @@ std::string module_of(const std::string& parameter);
 // `ranks`: who reads each batch together.
 std::unique_ptr<Loader> make_loader(const Task& task, const Config& config, Split split, Device device,
                                     const Communicator* ranks = nullptr);
+
+// What a rank was told otherwise than the first one; nothing where all agree. All ranks ask, and get the same answer.
+struct SettingsDifference {
+    int rank;
+    std::string text;  // "'lr: 0.1' on rank 0 and 'lr: 0.5' on rank 1"
+};
+std::optional<SettingsDifference> difference_of_settings(Communicator& ranks, const Config& config);
+// What ranks must agree on of a data set: its size and how it describes itself.
+std::string described(const Dataset& data);
+// As configured; ranks on a machine share its cores, unless the launcher has given each its own. 0: the device's
+// choice.
+int threads_of(const TrainerConfig& trainer, const Communicator& ranks);
 
 // What a run trains with. Made once; lives until the run ends.
 struct Setup {
@@ -65,6 +78,7 @@ struct Setup {
     std::int64_t steps_per_epoch = 0;  // optimizer steps, skipped ones included
     std::int64_t first_epoch_at = 0;   // the step that epoch 0 began at, as if all epochs had been of this length
     std::int64_t total_steps = 0;
+    bool sync_batchnorm = false;  // training statistics of batch norms are those of all ranks
 
   private:
     Sharding sharding_;

@@ -1,8 +1,10 @@
 #include "invar/train/snapshot.h"
 
+#include <algorithm>
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/optim/store_pieces.h"
 
 namespace invar {
 
@@ -19,6 +21,20 @@ StateDict with_prefix_removed(const TensorMap& tensors, std::string_view prefix)
 
 nlohmann::json step_to_json(const StepState& s) {
     return {{"taken", s.taken}, {"skipped", s.skipped}, {"skipped_in_a_row", s.skipped_in_a_row}};
+}
+
+nlohmann::json state_of(Setup& setup, const Progress& progress, const std::string& config_yaml) {
+    const RngState rng = default_generator().state();
+    nlohmann::json state = {
+        {"progress", {{"step", progress.step}, {"epoch", progress.epoch}, {"batch", progress.batch}}},
+        {"optimizer", step_to_json(setup.optimizer->state())},
+        {"scaler", setup.scaler->state_dict()},
+        {"rng", {{"seed", rng.seed}, {"offset", rng.offset}}},
+        {"precision", setup.precision.name()},
+        {"config", config_yaml}};
+    if (const DataDescription data = setup.train_data->dataset().description(); !data.empty()) state["data"] = data;
+    if (setup.average) state["ema"] = {{"since", setup.average->spec().since}};
+    return state;
 }
 
 }  // namespace
@@ -55,21 +71,51 @@ Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::stri
     if (setup.average)
         for (const auto& [name, tensor] : setup.average->state_dict(*setup.optimizer))
             checkpoint.tensors.emplace(std::string(kAverage) + name, tensor);
-    const RngState rng = default_generator().state();
-    checkpoint.state = {{"progress", {{"step", progress.step}, {"epoch", progress.epoch}, {"batch", progress.batch}}},
-                        {"optimizer", step_to_json(setup.optimizer->state())},
-                        {"scaler", setup.scaler->state_dict()},
-                        {"rng", {{"seed", rng.seed}, {"offset", rng.offset}}},
-                        {"precision", setup.precision.name()},
-                        {"config", config_yaml}};
-    if (const DataDescription data = setup.train_data->dataset().description(); !data.empty())
-        checkpoint.state["data"] = data;
-    if (setup.average) checkpoint.state["ema"] = {{"since", setup.average->spec().since}};
+    checkpoint.state = state_of(setup, progress, config_yaml);
     return checkpoint;
 }
 
-void take_part_in_snapshot(Setup& setup) {
-    if (setup.optimizer->store().sharding().shares_moments()) (void)setup.optimizer->state_dict();
+SnapshotParts take_snapshot_parts(Setup& setup, const Progress& progress, const std::string& config_yaml) {
+    SnapshotParts snapshot;
+    const bool leads = setup.ranks->leads();
+    const ParameterStore& store = setup.optimizer->store();
+    const auto add = [&](const Tensor& held, const auto& name_of) {
+        for (std::size_t i = 0; leads && i < store.parameters().size(); ++i) {
+            const Parameter& parameter = *store.parameters()[i];
+            snapshot.entries.push_back(
+                {name_of(i), held.dtype(), file_shape_of(parameter.value, parameter.layout), 0, 0, {}});
+        }
+        for (StorePiece& piece : copy_pieces(store, held)) {
+            const FileLayout& layout = store.parameters()[piece.parameter]->layout;
+            snapshot.parts.push_back(
+                {name_of(piece.parameter), std::move(piece.values), piece.from, layout.view, layout.permutation});
+        }
+    };
+    const auto named = [&](std::string_view prefix) {
+        return [&, prefix](std::size_t i) { return std::string(prefix) + store.parameters()[i]->name; };
+    };
+    add(store.own_weights(), named(kModel));
+    for (int which = 0; which < store.moments(); ++which)
+        add(store.held_moment(which),
+            [&](std::size_t i) { return std::string(kOptimizer) + setup.optimizer->moment_name(which, i); });
+    if (setup.average) add(setup.average->weights(), named(kAverage));
+    if (!leads) return snapshot;
+    const auto add_whole = [&](std::string_view prefix, const StateDict& tensors) {
+        for (const auto& [name, tensor] : tensors) {
+            snapshot.entries.push_back({std::string(prefix) + name, tensor.dtype(), tensor.shape(), 0, 0, {}});
+            snapshot.parts.push_back({std::string(prefix) + name, tensor});
+        }
+    };
+    StateDict others;
+    for (const auto& [name, buffer] : setup.model->buffers()) others.emplace(name, to_file(*buffer, {}));
+    for (const Parameter* parameter : setup.model->parameters())
+        if (std::ranges::find(store.parameters(), parameter) == store.parameters().end())
+            others.emplace(parameter->name, parameter->to_file());
+    add_whole(kModel, others);
+    add_whole(kOptimizer, setup.optimizer->missed_dict());
+    if (setup.average) add_whole(kAverage, setup.average->buffer_dict());
+    snapshot.state = state_of(setup, progress, config_yaml);
+    return snapshot;
 }
 
 // What only one of them says cannot be compared: rows kept to validate on, say, where these are in a file of their own.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "invar/io/checkpoint.h"
+#include "invar/io/safetensors_parts.h"
 #include "invar/train/setup.h"
 
 namespace invar {
@@ -13,8 +14,14 @@ struct Progress {
 };
 
 Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml);
-// For the other ranks, while the first one takes it: what of it is spread over them is gathered.
-void take_part_in_snapshot(Setup& setup);
+// The same as this rank writes it: copies on the host of its share of weights and moments. What is not shared out is
+// the first rank's, and so is what the file says of all.
+struct SnapshotParts {
+    std::vector<TensorPart> parts;
+    std::vector<TensorEntry> entries;  // of the first rank: what the whole file holds
+    nlohmann::json state;              // of the first rank
+};
+SnapshotParts take_snapshot_parts(Setup& setup, const Progress& progress, const std::string& config_yaml);
 // Throws without having changed anything where the checkpoint is of another model or optimizer.
 Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint);
 // Throws a UsageError where the checkpoint's run was trained on data that describe themselves otherwise.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 #include "invar/core/error.h"
@@ -25,18 +26,43 @@ constexpr double kHalf = 0.5;
 // Of the median deviation, where values spread as the normal distribution does.
 constexpr double kToStandardDeviation = 1.4826;
 
+// A loss so many times that of the untrained network is far from anything that training does.
+constexpr double kAstray = 10.0;
+// Losses that are usually so many times that have learnt nothing.
+constexpr double kLearntNothing = 2.0;
+// Steps by whose median it is told whether a loss is back, or gets there: falling by so much from one such stretch to
+// the next.
+constexpr std::size_t kStretch = 10;
+constexpr double kFalls = 0.9;
+
 double median(std::vector<double> values) {
     const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
 }
 
+double median_of(std::span<const double> values) {
+    return median({values.begin(), values.end()});
+}
+
 }  // namespace
 
 std::string name_of(Instability::Kind kind) {
-    constexpr const char* kNames[] = {"loss_nonfinite", "scale_floor", "skipped_streak", "loss_spike",
-                                      "gradient_spike"};
+    constexpr const char* kNames[] = {"loss_nonfinite", "scale_floor",    "skipped_streak",
+                                      "loss_spike",     "gradient_spike", "loss_diverged"};
     return kNames[static_cast<std::size_t>(kind)];
+}
+
+double Stability::Window::usual() const {
+    return median({values.begin(), values.end()});
+}
+
+double Stability::Window::spread(const Bounds& bounds) const {
+    const double middle = usual();
+    std::vector<double> deviations;
+    for (const double v : values) deviations.push_back(std::fabs(v - middle));
+    return std::max({kToStandardDeviation * median(std::move(deviations)), bounds.spread,
+                     bounds.of_median * std::fabs(middle), 1e-30});
 }
 
 std::optional<double> Stability::Window::spike(double value, const Bounds& bounds, const StabilityConfig& config) {
@@ -45,29 +71,38 @@ std::optional<double> Stability::Window::spike(double value, const Bounds& bound
         values.push_back(value);
         return std::nullopt;
     }
-    const double usual = median({values.begin(), values.end()});
+    const double middle = usual();
     const double largest = *std::max_element(values.begin(), values.end());
-    std::vector<double> deviations;
-    for (const double v : values) deviations.push_back(std::fabs(v - usual));
-    const double spread = std::max({bounds.spread, bounds.of_median * std::fabs(usual), 1e-30});
-    const double distance = (value - usual) / std::max(kToStandardDeviation * median(std::move(deviations)), spread);
+    const double least_spread = std::max({bounds.spread, bounds.of_median * std::fabs(middle), 1e-30});
+    const double distance = (value - middle) / spread(bounds);
 
     const bool is_far = distance > kHalf * config.z_score && value > largest;
     above = is_far ? above + 1 : 0;
     // Alone it must also leave behind the worst of the window, by as much as that lies above the usual.
-    const bool stands_out = value > largest + std::max(largest - usual, spread) && value > bounds.least;
+    const bool stands_out = value > largest + std::max(largest - middle, least_spread) && value > bounds.least;
     const bool lasts = above >= kInARow && value > bounds.least_in_a_row;
-    const bool is_spike = (distance > config.z_score && stands_out) || lasts;
-    if (is_far && !is_spike) return std::nullopt;  // one hard batch is not what the next is measured by
+    if ((distance > config.z_score && stands_out) || lasts) return distance;
+    if (is_far) return std::nullopt;  // one hard batch is not what the next is measured by
     values.push_back(value);
     while (std::int64_t(values.size()) > config.window) values.pop_front();
-    return is_spike ? std::optional(distance) : std::nullopt;
+    return std::nullopt;
+}
+
+double Stability::untrained() const {
+    return std::max(std::fabs(losses_.first.value_or(0.0)), 1e-6);
+}
+
+Stability::Bounds Stability::loss_bounds() const {
+    return {kOfFirst * untrained(), kOfMedian, kWorseThanFirst * untrained(), 0.0};
 }
 
 std::optional<Instability> Stability::judge(const ReportedStep& step) {
     using Kind = Instability::Kind;
     const StepReport& report = step.report;
-    const auto found = [&](Kind kind, std::string reason) { return Instability{kind, std::move(reason), step}; };
+    const auto found = [&](Kind kind, std::string reason) {
+        const ReportedStep& began = thrown_ ? thrown_->at : step;
+        return Instability{kind, std::move(reason), step, true, step.step(), began.before.step};
+    };
     if (!std::isfinite(report.loss))
         return found(Kind::loss_nonfinite, std::isnan(report.loss) ? "the loss is NaN" : "the loss is infinite");
     if (report.scale.at_floor)
@@ -77,22 +112,88 @@ std::optional<Instability> Stability::judge(const ReportedStep& step) {
         return found(Kind::skipped_streak,
                      fmt::format("{} steps in a row were skipped for NaN or Inf", report.step.skipped_in_a_row));
     if (report.step.skip) return std::nullopt;
+    return thrown_ ? follow(step) : look(step);
+}
 
-    const double first = std::fabs(losses_.first.value_or(report.loss));
-    const std::optional<double> loss_spike =
-        losses_.spike(report.loss, {kOfFirst * first, kOfMedian, kWorseThanFirst * first, 0.0}, config_);
+// Whether this step stands out.
+std::optional<Instability> Stability::look(const ReportedStep& step) {
+    using Kind = Instability::Kind;
+    const StepReport& report = step.report;
+    const auto told = [&](Kind kind, std::string reason) {
+        throw_off(step);
+        return Instability{kind, std::move(reason), step, false, step.step(), step.before.step};
+    };
+    if (!losses_.first) losses_.first = report.loss;
+    const bool knows_usual = std::int64_t(losses_.values.size()) >= config_.window;
+    if (!knows_usual && report.loss > kAstray * untrained())
+        return told(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.1f} times that of the untrained network",
+                                                  report.loss, report.loss / untrained()));
+    const std::optional<double> loss_spike = losses_.spike(report.loss, loss_bounds(), config_);
+    if (knows_usual && losses_.usual() > kLearntNothing * untrained())
+        return Instability{Kind::loss_diverged,
+                           fmt::format("the loss is {:.4g} in the last {} steps, and was {:.4g} untrained",
+                                       losses_.usual(), config_.window, untrained()),
+                           step,
+                           true,
+                           step.step(),
+                           step.before.step};
     const double norm = std::log(std::max(double(report.step.grad_norm), 1e-30));
     const double first_norm = norms_.first.value_or(norm);
     const std::optional<double> norm_spike = norms_.spike(norm, {kOfNorm, 0.0, first_norm, first_norm}, config_);
     if (loss_spike)
-        return found(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.1f} standard deviations above the last {}",
-                                                   report.loss, *loss_spike, config_.window));
+        return told(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.1f} standard deviations above the last {}",
+                                                  report.loss, *loss_spike, config_.window));
     if (norm_spike)
-        return found(Kind::gradient_spike,
-                     fmt::format("the gradient norm {:.4g} is {:.1f} standard deviations (of its logarithm) above the "
-                                 "last {}",
-                                 report.step.grad_norm, *norm_spike, config_.window));
+        return told(Kind::gradient_spike,
+                    fmt::format("the gradient norm {:.4g} is {:.1f} standard deviations (of its logarithm) above the "
+                                "last {}",
+                                report.step.grad_norm, *norm_spike, config_.window));
     return std::nullopt;
+}
+
+// Back is a run that has lost less than half of what it had learnt, or that is within the noise it had.
+void Stability::throw_off(const ReportedStep& step) {
+    thrown_ = {step, 0.0, {}};
+    if (losses_.values.empty()) {
+        thrown_->bound = kWorseThanFirst * untrained();
+        return;
+    }
+    const double usual = losses_.usual();
+    thrown_->bound = std::max(usual + kHalf * std::max(untrained() - usual, 0.0),
+                              usual + kHalf * config_.z_score * losses_.spread(loss_bounds()));
+}
+
+// Whether a loss that was thrown off comes back.
+std::optional<Instability> Stability::follow(const ReportedStep& step) {
+    std::vector<double>& losses = thrown_->losses;
+    losses.push_back(step.report.loss);
+    const std::size_t n = losses.size();
+    if (n < kStretch) return std::nullopt;
+    const double recent = median_of(std::span(losses).last(kStretch));
+    if (recent <= thrown_->bound) {
+        for (const double loss : std::span(losses).last(kStretch)) losses_.values.push_back(loss);
+        while (std::int64_t(losses_.values.size()) > config_.window) losses_.values.pop_front();
+        losses_.above = norms_.above = 0;
+        thrown_.reset();
+        return std::nullopt;
+    }
+    if (n < 2 * kStretch) return std::nullopt;
+    const double before = median_of(std::span(losses).last(2 * kStretch).first(kStretch));
+    const bool waited = recent > kAstray * untrained() || std::int64_t(n) >= config_.window;
+    if (recent < kFalls * before || !waited) return std::nullopt;
+    Instability found{
+        Instability::Kind::loss_diverged,
+        fmt::format("the loss has not come back since step {}: {:.4g} in the last {} steps, where at most "
+                    "{:.4g} would be as good as before ({:.4g} untrained)",
+                    thrown_->at.step(), recent, kStretch, thrown_->bound, untrained()),
+        thrown_->at,
+        true,
+        step.step(),
+        thrown_->at.before.step};
+    // Who goes on all the same goes on from here.
+    losses_.values.assign(losses.end() - std::ptrdiff_t(kStretch), losses.end());
+    thrown_.reset();
+    return found;
 }
 
 nlohmann::json Stability::state() const {
@@ -101,7 +202,14 @@ nlohmann::json Stability::state() const {
         if (window.first) state["first"] = *window.first;
         return state;
     };
-    return {{"losses", of(losses_)}, {"norms", of(norms_)}};
+    nlohmann::json state = {{"losses", of(losses_)}, {"norms", of(norms_)}};
+    if (!thrown_) return state;
+    const ReportedStep& at = thrown_->at;
+    state["thrown"] = {{"step", at.before.step},   {"epoch", at.before.epoch},
+                       {"batch", at.before.batch}, {"rng", {at.rng.seed, at.rng.offset}},
+                       {"scale", at.scale_before}, {"loss", at.report.loss},
+                       {"bound", thrown_->bound},  {"losses", thrown_->losses}};
+    return state;
 }
 
 void Stability::restore(const nlohmann::json& state) {
@@ -111,6 +219,15 @@ void Stability::restore(const nlohmann::json& state) {
     };
     fill(losses_, state.at("losses"));
     fill(norms_, state.at("norms"));
+    thrown_.reset();
+    const auto thrown = state.find("thrown");
+    if (thrown == state.end()) return;
+    ReportedStep at;
+    at.before = {thrown->at("step"), thrown->at("epoch"), thrown->at("batch")};
+    at.rng = {thrown->at("rng").at(0), thrown->at("rng").at(1)};
+    at.scale_before = thrown->at("scale");
+    at.report.loss = thrown->at("loss");
+    thrown_ = {at, thrown->at("bound"), thrown->at("losses").get<std::vector<double>>()};
 }
 
 }  // namespace invar

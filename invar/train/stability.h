@@ -1,11 +1,13 @@
 // Stability: tells from the reports of the steps whether a run is still healthy. It looks for what does not mend by
-// itself: a loss that is not finite, a scale at its floor, skipped steps in a row, a loss or gradient norm far off.
+// itself: a loss that is not finite, a scale at its floor, skipped steps in a row, and a loss that was thrown off and
+// does not come back. That a loss or a gradient norm leaps is worth a word; what it does to the run decides.
 #pragma once
 
 #include <deque>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "invar/config/config.h"
 #include "invar/train/in_flight.h"
@@ -13,12 +15,22 @@
 namespace invar {
 
 struct Instability {
-    enum class Kind : std::uint8_t { loss_nonfinite, scale_floor, skipped_streak, loss_spike, gradient_spike };
-    static constexpr Kind kKinds[] = {Kind::loss_nonfinite, Kind::scale_floor, Kind::skipped_streak, Kind::loss_spike,
-                                      Kind::gradient_spike};
+    enum class Kind : std::uint8_t {
+        loss_nonfinite,
+        scale_floor,
+        skipped_streak,
+        loss_spike,
+        gradient_spike,
+        loss_diverged
+    };
+    static constexpr Kind kKinds[] = {Kind::loss_nonfinite, Kind::scale_floor,    Kind::skipped_streak,
+                                      Kind::loss_spike,     Kind::gradient_spike, Kind::loss_diverged};
     Kind kind = Kind::loss_nonfinite;
-    std::string reason;  // "the loss is NaN"
-    ReportedStep at;
+    std::string reason;           // "the loss is NaN"
+    ReportedStep at;              // that it began with
+    bool breaks = true;           // false: the run may well get over it
+    std::int64_t shown_at = 0;    // the step that showed it, the same or a later one
+    std::int64_t good_until = 0;  // the last step before any of it
 };
 // "loss_spike", as its alert is called.
 std::string name_of(Instability::Kind kind);
@@ -28,6 +40,8 @@ class Stability {
     explicit Stability(const StabilityConfig& config) : config_(config) {}
     // Every step, in order.
     std::optional<Instability> judge(const ReportedStep& step);
+    // The step with which the loss was thrown off, as long as it has not come back.
+    const ReportedStep* thrown_off_at() const { return thrown_ ? &thrown_->at : nullptr; }
 
     nlohmann::json state() const;
     void restore(const nlohmann::json& state);
@@ -43,14 +57,29 @@ class Stability {
     // The last values of a healthy run. Judged by their median and by the median of their deviations, which a leap that
     // was let pass does not blur.
     struct Window {
+        double usual() const;
+        double spread(const Bounds& bounds) const;
         // How far above in standard deviations where this is a spike; otherwise nothing.
         std::optional<double> spike(double value, const Bounds& bounds, const StabilityConfig& config);
         std::deque<double> values;
         std::optional<double> first;
         int above = 0;  // values in a row that are far off
     };
+    // A loss that left what was usual, until it is back or has shown that it will not be.
+    struct Thrown {
+        ReportedStep at;
+        double bound = 0.0;          // at or below it the run is as good as it was
+        std::vector<double> losses;  // since then
+    };
+    std::optional<Instability> look(const ReportedStep& step);
+    std::optional<Instability> follow(const ReportedStep& step);
+    void throw_off(const ReportedStep& step);
+    double untrained() const;
+    Bounds loss_bounds() const;
+
     StabilityConfig config_;
     Window losses_, norms_;  // the norms as logarithms: they differ by factors
+    std::optional<Thrown> thrown_;
 };
 
 }  // namespace invar

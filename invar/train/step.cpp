@@ -2,6 +2,7 @@
 
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
+#include "invar/ops/sync_batch_norm.h"
 #include "invar/train/review.h"
 
 namespace invar {
@@ -12,6 +13,7 @@ void forward_backward(const LossFunction& loss_of, Module& model, const Precisio
     const double samples = double(whole_samples_of(group));
     for (const Batch& batch : group) {
         const SampleWindow drawn_for(batch.part.first, batch.size, batch.whole());
+        const ops::SyncBatchNorm::Spare spare(batch.part.spare);
         Tensor loss;
         {
             const Autocast cast(precision);
@@ -46,6 +48,7 @@ Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimiz
 
 std::function<Tensor(std::span<const Batch>)> step_function(Setup& setup, const ReportSlots& reports) {
     return [&setup, reports](std::span<const Batch> group) {
+        const ops::SyncBatchNorm together(setup.sync_batchnorm ? setup.ranks : nullptr);
         return training_step(setup.loss, *setup.model, *setup.optimizer, *setup.scaler, setup.precision, setup.clip,
                              group, reports, setup.average.get());
     };

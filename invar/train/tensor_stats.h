@@ -18,6 +18,8 @@ class TensorStats {
     void measure(std::size_t i, const Tensor& tensor);
     // Into places 0, 1, ..., of parts of a flat array.
     void measure(const Tensor& flat, std::span<const Segment> parts);
+    // What somebody else has measured.
+    void set(std::size_t i, double sum_squares) { slots_[i].sum_squares = sum_squares; }
     // sum_squares, max_abs and nonfinite are those of the tensor.
     const StepState& operator[](std::size_t i) const { return slots_[i]; }
 

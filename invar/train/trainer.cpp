@@ -37,7 +37,8 @@ Trainer::Trainer(std::shared_ptr<const Task> task, Config config, std::optional<
       monitor_(config_.monitor, setup_),
       stability_(config_.stability),
       plan_(config_.trainer, setup_.steps_per_epoch),
-      recovery_(config_, setup_, plan_) {
+      recovery_(config_, setup_, plan_),
+      writer_(*setup_.ranks) {
     summary_.precisions = {{0, computed_precision()}};
     for (const OptimizerSpec& group : setup_.optimizer->groups()) base_rates_.push_back(group.lr);
     if (!config_.early_stopping.monitor.empty()) add(std::make_shared<EarlyStopping>(config_.early_stopping));
@@ -70,6 +71,9 @@ RunSummary Trainer::fit(Observer& observer) {
     } catch (const UnstableError&) {
         throw;
     } catch (const std::exception&) {
+        // What a later step failed of is no reason to lose the checkpoint.
+        saving_.reset();
+        writer_.stop();
         if (fresh && progress_.step == 0) {  // what was asked for cannot be trained, and nothing has been
             folder_->discard();
             folder_.reset();
@@ -83,10 +87,12 @@ RunSummary Trainer::run(Observer& observer) {
     used_before_ = cpu_use();
     reset_peak_memory(setup_.device);
     speed_.emplace(setup_);
+    check_shared_folder(*setup_.ranks, folder_->path());
     start_callbacks();
     write_summary("running");  // whatever it said before, it is not finished now
     if (setup_.ranks->leads())
-        folder_->checkpoints().prune(progress_.step, kept_checkpoints());  // as a save that was killed may not have done
+        folder_->checkpoints().prune(progress_.step,
+                                     kept_checkpoints());  // as a save that was killed may not have done
     observer.started(setup_, *folder_, progress_);
     for (const std::string& note : notes_) observer.noted(note);
     for (const std::string& note : unreached_settings(config_, setup_)) observer.noted(note);
@@ -96,6 +102,7 @@ RunSummary Trainer::run(Observer& observer) {
                   RecordOptions{config_.trainer.cuda_graph, [&](const std::string& note) { observer.noted(note); }});
     if (recovery_.recovers() && progress_.step == 0) save();  // somewhere to go back to
     if (saved_at_ < 0 && progress_.step > 0) save();          // resumed from a file that lies elsewhere
+    finish_save();                                            // or nothing is begun
     // Resumed from a checkpoint, whose validation may not have been reached.
     if (progress_.step > 0 && !ended()) after_step(validation_due());
 
@@ -111,6 +118,7 @@ RunSummary Trainer::run(Observer& observer) {
     measure_memory();
     save();
     if (finished) after_step(true);
+    finish_save();
     if (finished) check_best();
     if (finished) save_pictures();
     write_summary(finished ? "finished" : "interrupted");
@@ -140,6 +148,7 @@ void Trainer::train_epoch() {
         run_step(group);
         stop_agreed_ = setup_.optimizer->asked_to_stop();
         ++progress_.step;
+        finish_save(false);
         monitor_.measure(progress_.step, progress_.epoch, group);
         progress_.batch = data.position();
         observer_->step_launched(progress_, setup_.total_steps);
@@ -295,25 +304,30 @@ void Trainer::validate() {
     for (const auto& callback : callbacks_) callback->on_validation_end(*this, m);
 }
 
-// Running statistics are each rank's own while it trains, and the first one's are kept.
+// Running statistics and their averages are each rank's own while it trains, and the first one's are kept.
 void Trainer::share_buffers() {
     Communicator& ranks = *setup_.ranks;
     if (ranks.alone()) return;
-    for (const auto& [name, buffer] : setup_.model->buffers()) {
-        std::vector<std::byte> bytes(buffer->bytes());
-        Kernels& device = kernels_for(buffer->device());
-        device.download(bytes.data(), buffer->raw(), bytes.size());
+    std::vector<Tensor> shared;
+    for (const auto& [name, buffer] : setup_.model->buffers()) shared.push_back(*buffer);
+    if (setup_.average)
+        for (const Tensor& averaged : setup_.average->buffers()) shared.push_back(averaged);
+    for (const Tensor& buffer : shared) {
+        std::vector<std::byte> bytes(buffer.bytes());
+        Kernels& device = kernels_for(buffer.device());
+        device.download(bytes.data(), buffer.raw(), bytes.size());
         ranks.broadcast(bytes.data(), bytes.size());
-        if (!ranks.leads()) device.upload(buffer->raw(), bytes.data(), bytes.size());
+        if (!ranks.leads()) device.upload(buffer.raw(), bytes.data(), bytes.size());
     }
 }
 
-// The run is no worse without them.
+// The run is no worse without them. Ranks take their averages together, and one of them draws.
 void Trainer::save_pictures() {
-    if (setup_.test_data->batches_per_epoch() == 0 || !setup_.ranks->leads()) return;
+    if (setup_.test_data->batches_per_epoch() == 0) return;
+    const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
+    if (!setup_.ranks->leads()) return;
     std::size_t written = 0;
     try {
-        const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
         const std::vector<Image> pictures =
             pictures_of(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision);
         const fs::path folder = RunFolder::pictures_of(folder_->path());
@@ -332,25 +346,32 @@ std::string Trainer::computed_precision() const {
 }
 
 void Trainer::handle_instability(const Instability& found) {
-    if (!recovery_.skips()) {
+    if (!recovery_.skips() && found.breaks) {
         unstable_ = found;
         return;
     }
     if (const std::string kind = name_of(found.kind); monitor_.alerts().raise(kind))
-        log_findings({{{found.at.step(), found.at.epoch(), kind, "", found.at.report.loss,
-                        fmt::format("step {}: {}", found.at.step(), found.reason)}},
+        log_findings({{{found.shown_at, found.at.epoch(), kind, "", found.at.report.loss,
+                        fmt::format("step {}: {}", found.shown_at, found.reason)}},
                       {}});
     if (!recovery_.hopeless(found)) return;
+    finish_save();
     try {
-        recovery_.give_up(found, "", folder_->checkpoints().latest().step, folder_->path());
+        recovery_.give_up(found, "", good_checkpoint(found).step, folder_->path());
     } catch (const UnstableError& error) {
         record_failure(error.failure());
         throw;
     }
 }
 
+// One from before the trouble began.
+LatestCheckpoint Trainer::good_checkpoint(const Instability& found) const {
+    return folder_->checkpoints().latest(found.good_until);
+}
+
 void Trainer::recover() {
-    const LatestCheckpoint good = folder_->checkpoints().latest();
+    finish_save();
+    const LatestCheckpoint good = good_checkpoint(*unstable_);
     Recovery recovery;
     try {
         recovery = recovery_.decide(*unstable_, good.step, folder_->path());
@@ -367,11 +388,15 @@ void Trainer::recover() {
     reset_peak_memory(setup_.device);
 
     folder_->rewind(resume_point());
+    if (setup_.ranks->leads())
+        for (const std::int64_t later : folder_->checkpoints().steps())
+            if (later > progress_.step) std::filesystem::remove(folder_->checkpoints().path_of(later));
     for (const Recovery& each : recovery_.recoveries())
         if (each.back_to == progress_.step) folder_->log(each, progress_.epoch);
     start_callbacks();
     saved_at_ = -1;  // the same step again, with what was decided
     save();
+    finish_save();
     observer_->noted(fmt::format("recovered at step {}: {}; back to step {} and on in {}{}", recovery.failed_at,
                                  recovery.reason, recovery.back_to, recovery.continues_in(),
                                  recovery.to == recovery.from ? "" : " instead of " + recovery.from));
@@ -382,7 +407,7 @@ void Trainer::record_failure(const RunFailure& failure) {
     const Instability& found = failure.found;
     ++summary_.alerts;
     folder_->log(
-        Alert{found.at.step(), found.at.epoch(), name_of(found.kind), "", found.at.report.loss, failure.text()});
+        Alert{found.shown_at, found.at.epoch(), name_of(found.kind), "", found.at.report.loss, failure.text()});
     in_flight_.stop_clock();
     measure_memory();
     write_summary("unstable", &failure);

@@ -8,6 +8,7 @@
 
 #include "invar/core/cpu_use.h"
 #include "invar/train/callback.h"
+#include "invar/train/checkpoint_writer.h"
 #include "invar/train/in_flight.h"
 #include "invar/train/monitor.h"
 #include "invar/train/observer.h"
@@ -91,6 +92,9 @@ class Trainer final : private RunHandle {
     void validate();
     void save_pictures();
     void save();
+    // Of the checkpoint that is being written: waits until it is there, or goes on where it is not yet. What rests on
+    // it comes after.
+    void finish_save(bool wait = true);
     // What all ranks begin and validate with is the first one's.
     void share_buffers();
     // Until every step has been reported: before anything that shows or keeps where the run stands.
@@ -103,6 +107,7 @@ class Trainer final : private RunHandle {
     // What is done about an instability.
     void handle_instability(const Instability& found);
     void recover();
+    LatestCheckpoint good_checkpoint(const Instability& found) const;
     void record_failure(const RunFailure& failure);
     std::string computed_precision() const;
 
@@ -149,6 +154,12 @@ class Trainer final : private RunHandle {
     bool noted_full_log_ = false;
     std::int64_t logged_steps_ = 0;  // that metrics.jsonl holds
     std::int64_t saved_at_ = -1;
+    struct Saving {
+        std::int64_t step;
+        CheckpointFolder::StepSet kept;
+    };
+    std::optional<Saving> saving_;  // what the writer has
+    CheckpointWriter writer_;
     int stop_agreed_ = 0;
     static inline std::atomic<bool> stop_requested_ = false;
     static inline std::atomic<const char*> stopped_by_ = "";

@@ -71,6 +71,7 @@ void Trainer::update_best() {
     const std::optional<BestCheckpoint> before = summary_.best_checkpoint;
     for (const auto& callback : callbacks_) callback->add_to(summary_);
     if (callbacks_.empty() || summary_.best_checkpoint == before) return;
+    finish_save();
     write_summary("running");
     folder_->checkpoints().prune(progress_.step, kept_checkpoints());
 }
@@ -80,6 +81,13 @@ CheckpointFolder::StepSet Trainer::kept_checkpoints() const {
     for (const auto& callback : callbacks_)
         for (const std::int64_t step : callback->kept_checkpoints()) kept.insert(step);
     if (summary_.best_checkpoint) kept.insert(summary_.best_checkpoint->step);
+    // Until it is known whether the run gets over it, the last one from before.
+    if (const ReportedStep* const thrown = stability_.thrown_off_at()) {
+        std::int64_t before = -1;
+        for (const std::int64_t step : folder_->checkpoints().steps())
+            if (step <= thrown->before.step) before = step;
+        kept.insert(before);
+    }
     return kept;
 }
 

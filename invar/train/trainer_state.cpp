@@ -33,6 +33,7 @@ void write_into(RunFolder& folder, const Write& write) {
 
 void Trainer::save() {
     if (saved_at_ == progress_.step) return;
+    finish_save();
     drain();
     if (unstable_) return;  // every checkpoint is a good one
     measure_memory();
@@ -40,18 +41,42 @@ void Trainer::save() {
     // What a rank sent while it died may be anything: only what all have lived through is kept.
     setup_.ranks->barrier();
     const PurposeScope purpose(Purpose::workspace);  // the copies that go into the file
-    if (setup_.ranks->leads()) {
-        Checkpoint checkpoint = take_snapshot(setup_, progress_, config_yaml_);
-        checkpoint.state["watch"] = watch_state();
-        write_into(*folder_, [&] { folder_->checkpoints().save(progress_.step, checkpoint, kept_checkpoints()); });
-    } else {
-        take_part_in_snapshot(setup_);
-    }
+    SnapshotParts snapshot = take_snapshot_parts(setup_, progress_, config_yaml_);
+    if (setup_.ranks->leads()) snapshot.state["watch"] = watch_state();
+    saving_ = {progress_.step, kept_checkpoints()};
     saved_at_ = progress_.step;
     save_requested_ = false;
+    writer_.start(folder_->checkpoints().path_of(progress_.step), std::move(snapshot));
     note_folder_changes();
-    for (const auto& callback : callbacks_)
-        callback->on_checkpoint(*this, folder_->checkpoints().path_of(progress_.step));
+    if (!config_.trainer.async_checkpoint) finish_save();
+}
+
+void Trainer::finish_save(bool wait) {
+    if (!saving_) return;
+    Communicator& ranks = *setup_.ranks;
+    for (;;) {
+        std::exception_ptr failure;
+        try {
+            if (!writer_.finish(wait)) return;
+        } catch (const IoError&) {
+            failure = std::current_exception();
+        }
+        // What failed because its folder was renamed, or went to the old name, is written once more.
+        if (ranks.any(folder_->follow())) {
+            writer_.start_again(folder_->checkpoints().path_of(saving_->step));
+            wait = true;
+            continue;
+        }
+        if (!failure) break;
+        saving_.reset();
+        writer_.stop();
+        std::rethrow_exception(failure);
+    }
+    const Saving saved = *std::exchange(saving_, std::nullopt);
+    writer_.stop();
+    if (ranks.leads()) folder_->checkpoints().prune(saved.step, saved.kept);
+    note_folder_changes();
+    for (const auto& callback : callbacks_) callback->on_checkpoint(*this, folder_->checkpoints().path_of(saved.step));
 }
 
 void Trainer::measure_memory() {
@@ -75,8 +100,9 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
     summary_.waited_share =
         earlier_.waited_share_with((cpu_use() - used_before_).waited_share(), speed.seconds - earlier_.speed.seconds);
     summary_.all_finite =
-        summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().weights().view());
+        summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().known_weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
+    if (!summary_.validation.empty()) line.add("val_samples", setup_.test_data->samples_per_epoch());
     if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
     if (failure != nullptr) line.add("failure", failure->text()).add("failure_reason", failure->reason());
     write_into(*folder_, [&] {
@@ -88,7 +114,8 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
 void Trainer::resume_from(const Resume& resume) {
     const fs::path& folder = resume.folder;
     std::optional<FolderLock> lock;
-    if (setup_.ranks->leads()) lock.emplace(folder);  // first, so that no other process moves on what is about to be read
+    if (setup_.ranks->leads())
+        lock.emplace(folder);  // first, so that no other process moves on what is about to be read
     setup_.ranks->barrier();
     const LatestCheckpoint latest = find_checkpoint(folder, resume.checkpoint);
     latest.check_usable(folder);
@@ -126,7 +153,7 @@ void Trainer::resume_from(const Resume& resume) {
             notes_.push_back(
                 fmt::format("trainer.ema_decay={:g}: the checkpoint holds no averaged weights; the average begins with "
                             "the weights of step {}",
-                            config_.trainer.ema_decay, progress_.step));
+                            config_.trainer.ema_decay, progress_.step + 1));
         if (!setup_.average && was_averaged)
             notes_.push_back("trainer.ema_decay=0: the averaged weights of the checkpoint are let go");
     }
@@ -156,7 +183,8 @@ void Trainer::leave_finished(const fs::path& folder, const nlohmann::json& befor
         if (!field.applies(was) || wanted != field.print(was))
             summary_.not_applied.push_back(fmt::format("{}={}", field.key, wanted));
     }
-    if (!found.note.empty() && setup_.ranks->leads()) write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
+    if (!found.note.empty() && setup_.ranks->leads())
+        write_file_atomically(RunFolder::config_of(folder), run_config_text(was));
     summary_.nothing_left = true;
     summary_.folder = folder;
     summary_.status = "finished";

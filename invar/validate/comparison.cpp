@@ -61,6 +61,12 @@ double Arm::memory_of(std::string_view purpose) const {
     return amount(memory, purpose);
 }
 
+Outcomes Arm::outcomes() const {
+    Outcomes outcomes;
+    for (const RunRecord& run : runs) outcomes.push_back({run.metric, run.seed});
+    return outcomes;
+}
+
 bool Arm::all_finite() const {
     return std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return run.not_finite.empty(); });
 }
@@ -91,6 +97,7 @@ RunRecord record_of(const RunLog& log, const std::string& metric, Better directi
     run.waited_share = last_of(log, {"waited_share"});
     run.skipped = last_of(log, {"skipped_steps", "skipped", "overflow_count"});
     run.epochs = epochs_of(log);
+    run.samples = last_of(log, {"val_samples"});
     run.steps = last_of(log, {"steps", "step", "global_step", "trainer_global_step", "_step", "iteration"});
     // A speed is logged in pieces; all of them together tell more than the last one.
     if (const Series speed = curve_of(log, speed_names()); !speed.empty()) {
@@ -197,12 +204,8 @@ void compare(Arm& arm, const Comparison& comparison) {
     arm.disturbed = disturbance(arm, baseline);
     if (!arm.disturbed.empty()) arm.speed_up = kUnknown;
     arm.grad_norm_ratio = ratio(arm.max_grad_norm, baseline.max_grad_norm);
-    const auto outcomes = [](const Arm& from) {
-        Outcomes outcomes;
-        for (const RunRecord& run : from.runs) outcomes.push_back({run.metric, run.seed});
-        return outcomes;
-    };
-    arm.equivalence = test_equivalence(outcomes(baseline), outcomes(arm), comparison.metric, comparison.limits);
+    arm.equivalence =
+        test_equivalence(baseline.outcomes(), arm.outcomes(), comparison.metric, comparison.limits, comparison.samples);
     arm.verdict = arm.equivalence.verdict;
     arm.reason = arm.equivalence.reason;
     if (const double difference = arm.equivalence.difference;
@@ -211,6 +214,7 @@ void compare(Arm& arm, const Comparison& comparison) {
         if (better) arm.reason += "; it is better, but precision alone should not change it so much";
     }
     fail_where_not_finite(arm);
+    if (!arm.broke.empty()) arm.reason += "; " + arm.broke;
     if (const std::size_t times = arm.recoveries(); times > 0) {
         // What ended well is not the candidate as it was asked for.
         arm.verdict = std::max(arm.verdict, Verdict::marginal);
@@ -237,9 +241,29 @@ void conclude(Comparison& comparison) {
     }
 }
 
+std::int64_t samples_behind(const Comparison& comparison) {
+    double fewest = std::numeric_limits<double>::infinity();
+    bool known = !comparison.baseline.runs.empty();
+    const auto each_arm = [&](const auto& look) {
+        look(comparison.baseline);
+        for (const Arm& arm : comparison.candidates) look(arm);
+    };
+    each_arm([&](const Arm& arm) {
+        for (const RunRecord& run : arm.runs) {
+            known = known && run.samples >= 1;
+            fewest = std::min(fewest, run.samples);
+        }
+    });
+    if (!known) return 0;
+    each_arm([&](const Arm& arm) { known = known && are_shares_of(arm.outcomes(), std::int64_t(fewest)); });
+    return known ? std::int64_t(fewest) : 0;
+}
+
 void decide(Comparison& comparison) {
     Arm& baseline = comparison.baseline;
     sum_up(baseline);
+    if (comparison.samples == 0) comparison.samples = samples_behind(comparison);
+    if (!baseline.runs.empty()) comparison.noise = noise_of(baseline.outcomes(), comparison.samples);
     fail_where_not_finite(baseline);
     fail_where_not_learned(baseline);
     for (Arm& arm : comparison.candidates) {

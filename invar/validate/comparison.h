@@ -35,6 +35,7 @@ struct RunRecord {
     double skipped = kUnknown;
     double steps = kUnknown;
     double epochs = kUnknown;
+    double samples = kUnknown;                           // that it was validated on
     double waited_share = kUnknown;                      // of the time its threads could have run, others did
     std::string not_finite;                              // where the first NaN or Inf stands, "" where there is none
     std::string not_learned;                             // why it is not shown to have learned, "" where it is
@@ -53,6 +54,7 @@ struct Arm {
     std::vector<RunRecord> runs;
     std::string failure;         // why there is nothing to compare; "" where there is
     bool names_command = false;  // failure ends with the command that tells more
+    std::string broke = {};      // what went wrong in it first, where somebody has looked
 
     // Means over the runs, unless said otherwise.
     double metric = kUnknown;
@@ -80,6 +82,7 @@ struct Arm {
     bool all_finite() const;
     std::size_t recoveries() const;  // of all runs together
     double memory_of(std::string_view purpose) const;
+    Outcomes outcomes() const;
 };
 
 struct Comparison {
@@ -87,6 +90,8 @@ struct Comparison {
     Better direction = Better::higher;
     bool percent = false;  // a share, which people speak of in percent
     Limits limits;
+    std::int64_t samples = 0;         // that the metric is a share of; 0 where it is none, or where nothing says so
+    std::optional<Noise> noise = {};  // of the baseline, where it has runs
     Arm baseline;
     std::vector<Arm> candidates;
     Verdict verdict = Verdict::pass;  // the worst of the candidates'
@@ -94,6 +99,8 @@ struct Comparison {
     std::vector<std::string> warnings;  // what a reader should know before trusting it
 };
 
+// How many samples the metric is a share of, by what the runs say; 0 where it is no such share.
+std::int64_t samples_behind(const Comparison& comparison);
 // Fills in an arm's figures from its runs; its comparison and verdict from the baseline; the overall verdict.
 void sum_up(Arm& arm);
 void compare(Arm& arm, const Comparison& comparison);

@@ -1,6 +1,10 @@
 // Where runs lie on disk: which file of a folder is its log, and what stands beside it.
 #include "invar/validate/run_files.h"
 
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -10,7 +14,13 @@
 
 #include "invar/amp/precision.h"
 #include "invar/core/error.h"
+#include "invar/core/suggest.h"
+#include "invar/io/event_log.h"
 #include "invar/io/file.h"
+#include "invar/validate/event_runs.h"
+#include "invar/validate/mlflow_runs.h"
+#include "invar/validate/wandb_chart.h"
+#include "invar/validate/wandb_runs.h"
 
 namespace invar {
 
@@ -21,7 +31,6 @@ namespace {
 constexpr std::string_view kLogNames[] = {"metrics.jsonl", "metrics.csv", "trainer_state.json", "log.jsonl",
                                           "metrics.json"};
 constexpr int kMaxDepth = 4;  // Lightning's logs/NAME/lightning_logs/version_0/metrics.csv, seen from logs/..
-constexpr std::uintmax_t kMaxLogBytes = std::uintmax_t(1) << 30;
 
 fs::path log_in(const fs::path& folder) {
     std::error_code ignored;
@@ -80,19 +89,66 @@ void keep_last_checkpoints(std::vector<fs::path>& runs) {
     });
 }
 
+// The runs of a file that is a chart of W&B's; nothing of any other. Only an ordinary file can be looked at twice.
+std::vector<std::string> chart_runs(const fs::path& file) {
+    constexpr std::uint64_t kMostHeader = std::uint64_t(4) << 20;
+    std::error_code ignored;
+    if (file.extension() != ".csv" || !fs::is_regular_file(file, ignored)) return {};
+    const Descriptor opened = Descriptor::open(file, O_RDONLY, "read");
+    std::string text(std::size_t(std::min(opened.size(), kMostHeader)), '\0');
+    opened.read_at(0, text.data(), text.size());
+    return is_wandb_chart(text) ? runs_in_chart(text) : std::vector<std::string>();
+}
+
+// "export.csv:NAME" of a chart -> the file and the name, or pattern of names.
+std::optional<std::pair<fs::path, std::string>> run_in_chart(const fs::path& path) {
+    const std::string text = path.string();
+    std::error_code ignored;
+    if (fs::exists(path, ignored)) return std::nullopt;
+    for (std::size_t at = text.find(':'); at != text.npos; at = text.find(':', at + 1))
+        if (const fs::path file = text.substr(0, at); !chart_runs(file).empty())
+            return std::pair(file, text.substr(at + 1));
+    return std::nullopt;
+}
+
+void add_file(const fs::path& file, const std::string& pattern, std::vector<fs::path>& runs) {
+    const std::vector<std::string> names = chart_runs(file);
+    const std::size_t before = runs.size();
+    for (const std::string& name : names)
+        if (name == pattern || ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0)
+            runs.push_back(file.string() + ":" + name);
+    if (names.empty()) runs.push_back(file);
+    check<UsageError>(runs.size() > before, "{}: no run in it is called {}{}; there are {}", file.string(), pattern,
+                      did_you_mean(pattern, names), fmt::join(names, ", "));
+}
+
+bool is_run(const fs::path& folder) {
+    return !log_in(folder).empty() || is_mlflow_run(folder) || is_wandb_run(folder) || is_event_run(folder);
+}
+
 void collect(const fs::path& folder, int depth, std::vector<fs::path>& runs) {
     std::error_code ignored;
     if (!log_in(folder).empty()) {
         runs.push_back(folder);
         return;
     }
+    const std::vector<fs::path> children = children_of(folder);
+    // What else lies beside the checkpoints of Hugging Face's trainer is of the same run.
+    const std::size_t before = runs.size();
+    for (const fs::path& child : children)
+        if (checkpoint_of(child)) runs.push_back(child);
+    if (runs.size() > before) return;
+    if (is_run(folder)) {
+        runs.push_back(folder);
+        return;
+    }
     if (depth == kMaxDepth) return;
-    for (const fs::path& child : children_of(folder)) {
+    for (const fs::path& child : children) {
         const std::string extension = child.extension().string();
         if (fs::is_directory(child, ignored) && !fs::is_symlink(child, ignored))
             collect(child, depth + 1, runs);
         else if ((extension == ".csv" || extension == ".jsonl") && fs::is_regular_file(child, ignored))
-            runs.push_back(child);
+            add_file(child, "*", runs);
     }
 }
 
@@ -117,7 +173,18 @@ std::string read_log(const fs::path& file) {
     return read_file(file, kMaxLogBytes);
 }
 
-// The top-level `seed:` of a YAML file, as Lightning's hparams.yaml has it.
+// Of a log that was put together from several files, or is a part of one.
+std::size_t digest_of(const RunLog& log) {
+    std::string all;
+    for (const auto& [name, series] : log.series) {
+        all += name;
+        for (const auto* numbers : {&series.x, &series.y})
+            all.append(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(double));
+    }
+    return std::hash<std::string>()(all);
+}
+
+// The top-level `seed:` of a YAML file, as Lightning's hparams.yaml has it; W&B's config.yaml has `value:` below it.
 std::optional<std::int64_t> seed_of_yaml(const fs::path& file) {
     std::error_code ignored;
     if (!fs::is_regular_file(file, ignored)) return std::nullopt;
@@ -125,8 +192,13 @@ std::optional<std::int64_t> seed_of_yaml(const fs::path& file) {
     for (const char* key : {"\nseed:", "\nseed_everything:", "\nrandom_seed:"}) {
         const std::size_t at = text.find(key);
         if (at == text.npos) continue;
-        const std::size_t begin = at + std::string_view(key).size();
+        std::size_t begin = at + std::string_view(key).size();
         double value = 0.0;
+        while (text.compare(begin, 3, "\n  ") == 0) {  // lines below it
+            const std::size_t word = text.find_first_not_of(" \n", begin);
+            const bool is_value = word != text.npos && text.compare(word, 6, "value:") == 0;
+            begin = is_value ? word + 6 : std::min(text.find('\n', begin + 1), text.size());
+        }
         if (parse_number(std::string_view(text).substr(begin, text.find('\n', begin) - begin), value))
             return whole(value);
     }
@@ -213,15 +285,22 @@ void look_for_an_end(FoundRun& run, const std::string& text) {
 
 std::vector<fs::path> find_runs(const fs::path& path) {
     std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    check<UsageError>(fs::exists(status), "{}: there is no such file or folder", path.string());
-    if (!fs::is_directory(status)) return {path};
     std::vector<fs::path> runs;
-    collect(path, 0, runs);
+    if (const auto part = run_in_chart(path)) {
+        add_file(part->first, part->second, runs);
+        return runs;
+    }
+    const fs::path meant = mlflow_run_of(path);
+    const fs::file_status status = fs::status(meant, error);
+    check<UsageError>(fs::exists(status), "{}: there is no such file or folder", path.string());
+    if (fs::is_directory(status))
+        collect(meant, 0, runs);
+    else
+        add_file(meant, "*", runs);
     check<UsageError>(
         !runs.empty(),
-        "{}: no run in it; a run has metrics.jsonl, metrics.csv or trainer_state.json, or is itself a .csv "
-        "or .jsonl file",
+        "{}: no run in it; a run has metrics.jsonl, metrics.csv, trainer_state.json, TensorBoard's event files, W&B's "
+        "history or MLflow's metrics, or is itself a .csv or .jsonl file",
         path.string());
     keep_last_checkpoints(runs);
     return runs;
@@ -235,15 +314,65 @@ std::vector<fs::path> find_runs(const std::vector<std::string>& paths) {
     return all;
 }
 
+namespace {
+
+// A chart that is no ordinary file, and so was not taken apart: it can be one run only.
+std::string only_run(std::string_view text, const std::string& file) {
+    const std::vector<std::string> runs = runs_in_chart(text);
+    check<UsageError>(runs.size() == 1, "{}: holds the runs {}; save it as a file whose name ends in .csv", file,
+                      fmt::join(runs, ", "));
+    return runs.front();
+}
+
+// Where the log is not one file of text that stands for the run.
+std::optional<FoundRun> read_others_run(const fs::path& path) {
+    std::error_code error;
+    const bool is_folder = fs::is_directory(path, error);
+    FoundRun run;
+    if (const auto part = run_in_chart(path))
+        run.log = parse_chart_run(read_log(part->first), part->second, part->first.string());
+    else if (is_folder && !log_in(path).empty())
+        return std::nullopt;
+    else if (is_folder && is_mlflow_run(path))
+        run = read_mlflow_run(path);
+    else if (is_folder ? is_wandb_run(path) : path.extension() == ".wandb")
+        run = read_wandb_run(path);
+    else if (is_folder || is_event_file(path))
+        run.log = read_event_run(path);
+    else
+        return std::nullopt;
+    run.digest = digest_of(run.log);
+    return run;
+}
+
+void find_seed(FoundRun& run, const fs::path& path, const fs::path& folder, bool own_folder) {
+    if (const auto seed = run.log.series.find("seed"); !run.seed && seed != run.log.series.end())
+        run.seed = whole(seed->second.y.back());
+    for (const char* file : {"hparams.yaml", "config.yaml", "files/config.yaml"})
+        if (!run.seed && own_folder) run.seed = seed_of_yaml(folder / file);
+    if (!run.seed) run.seed = seed_in(path.string());
+}
+
+}  // namespace
+
 FoundRun read_run(const fs::path& path) {
     std::error_code error;
     const bool is_folder = fs::is_directory(path, error);
+    if (std::optional<FoundRun> others = read_others_run(path)) {
+        find_seed(*others, path, path, is_folder);
+        return *others;
+    }
     const fs::path folder = is_folder ? path : path.parent_path();
     const fs::path file = is_folder ? log_in(path) : path;
     FoundRun run;
     const std::string text = read_log(file);
-    run.log = parse_log(text, file.string());
-    run.digest = std::hash<std::string>()(text);
+    if (is_wandb_chart(text)) {
+        run.log = parse_chart_run(text, only_run(text, file.string()), file.string());
+        run.digest = digest_of(run.log);
+    } else {
+        run.log = parse_log(text, file.string());
+        run.digest = std::hash<std::string>()(text);
+    }
     look_for_an_end(run, text);
     // Beside a file that was named alone other files may belong to other runs.
     const bool own_folder = is_folder || std::find(std::begin(kLogNames), std::end(kLogNames),
@@ -256,11 +385,7 @@ FoundRun read_run(const fs::path& path) {
             fs::is_directory(folder / "checkpoints", error) && !fs::exists(folder / "summary.json", error))
             run.unfinished = "it has no summary.json, so it was killed or still runs";
     }
-    if (const auto seed = run.log.series.find("seed"); seed != run.log.series.end())
-        run.seed = whole(seed->second.y.back());
-    if (!run.seed && own_folder) run.seed = seed_of_yaml(folder / "hparams.yaml");
-    if (!run.seed && own_folder) run.seed = seed_of_yaml(folder / "config.yaml");
-    if (!run.seed) run.seed = seed_in(path.string());
+    find_seed(run, path, folder, own_folder);
     return run;
 }
 

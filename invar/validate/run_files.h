@@ -6,8 +6,10 @@
 namespace invar {
 
 // The runs a user may mean by a path: a log file, a run folder (ours, Lightning's, or any that holds metrics.jsonl,
-// metrics.csv or log_history in trainer_state.json), or a folder that holds several of these, in the order of their
-// names. The checkpoints of one run (Hugging Face's checkpoint-500, checkpoint-1000, ...) are one run: the last counts.
+// metrics.csv or log_history in trainer_state.json; TensorBoard's, W&B's or MLflow's), or a folder that holds several
+// of these, in the order of their names. Of a chart that W&B exports every run is one, "export.csv:NAME"; NAME may be a
+// pattern. The checkpoints of one run (Hugging Face's checkpoint-500, checkpoint-1000, ...) are one run: the last
+// counts.
 std::vector<std::filesystem::path> find_runs(const std::filesystem::path& path);
 // The same for several paths, together.
 std::vector<std::filesystem::path> find_runs(const std::vector<std::string>& paths);

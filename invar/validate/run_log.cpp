@@ -10,6 +10,7 @@
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
 #include "invar/io/safetensors_header.h"  // Quoted
+#include "invar/validate/csv_records.h"
 #include "invar/validate/missing_values.h"
 
 namespace invar {
@@ -24,16 +25,6 @@ constexpr int kMaxDepth = 6;  // of nested keys; what lies deeper is not a metri
 constexpr std::string_view kStepNames[] = {
     "step", "global_step", "trainer/global_step", "_step", "iteration", "iterations", "iter", "it", "steps", "batch"};
 constexpr std::string_view kEpochNames[] = {"epoch", "_epoch", "epochs"};
-
-std::string_view trimmed(std::string_view text) {
-    constexpr std::string_view kBlank = " \t\r\n\f\v";
-    const std::size_t first = text.find_first_not_of(kBlank);
-    return first == text.npos ? std::string_view{} : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-std::string_view without_mark(std::string_view text) {
-    return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
-}
 
 bool is_position(std::string_view name) {
     return std::ranges::find(kStepNames, name) != std::end(kStepNames) ||
@@ -85,48 +76,6 @@ class Rows {
     std::size_t line_ = 0, count_ = 0;
     std::vector<std::pair<std::string, double>> numbers_;
 };
-
-// Cells of one record, from `at` on; quoted cells may hold commas, quotes ("") and line ends.
-struct Record {
-    std::vector<std::string> cells;
-    bool ended = false;  // by a line end, rather than by the end of the text
-};
-
-Record next_record(std::string_view text, std::size_t& at, std::size_t& line) {
-    Record record;
-    std::string cell;
-    bool quoted = false;
-    for (; at < text.size(); ++at) {
-        const char c = text[at];
-        if (quoted) {
-            line += c == '\n';
-            if (c != '"')
-                cell += c;
-            else if (at + 1 < text.size() && text[at + 1] == '"')
-                cell += text[++at];
-            else
-                quoted = false;
-        } else if (c == '"' && trimmed(cell).empty()) {
-            quoted = true;
-            cell.clear();
-        } else if (c == ',') {
-            record.cells.push_back(std::move(cell));
-            cell.clear();
-        } else if (c == '\n') {
-            ++at, ++line;
-            record.ended = true;
-            break;
-        } else {
-            cell += c;
-        }
-    }
-    record.cells.push_back(std::move(cell));
-    return record;
-}
-
-bool is_blank(const Record& record) {
-    return record.cells.size() == 1 && trimmed(record.cells[0]).empty();
-}
 
 void add_value(Rows& row, const std::string& name, const Json& value, int depth) {
     if (value.is_number()) {
@@ -216,7 +165,7 @@ RunLog parse_csv_log(std::string_view text, const std::string& source) {
     log.source = source;
     text = without_mark(text);
     std::size_t at = 0, line = 1;
-    const Record header = next_record(text, at, line);
+    const CsvRecord header = next_record(text, at, line);
     check<IoError>(!is_blank(header), "{} line 1: empty; a CSV file of metrics begins with the names of its columns",
                    source);
     std::vector<std::string> names;
@@ -224,7 +173,7 @@ RunLog parse_csv_log(std::string_view text, const std::string& source) {
     Rows rows(log);
     while (at < text.size()) {
         const std::size_t first_line = line;
-        const Record record = next_record(text, at, line);
+        const CsvRecord record = next_record(text, at, line);
         if (is_blank(record)) continue;
         if (!record.ended) {
             log.note = fmt::format("{} ends in the middle of line {}, which is left out", source, first_line);

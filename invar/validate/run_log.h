@@ -2,12 +2,15 @@
 // Whatever the text holds, the result is a log or an IoError that names file and line.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace invar {
+
+inline constexpr std::uint64_t kMaxLogBytes = std::uint64_t(1) << 30;  // that a file of a log may have
 
 struct Series {
     std::vector<double> x, y;  // step (or epoch, or the number of the row, where there is none), and value

@@ -5,36 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
+
+#include "invar/validate/limits.h"
+#include "invar/validate/noise.h"
 
 namespace invar {
-
-// Ordered: the worse is the greater. Invalid is what cannot be judged: the baseline gives nothing to compare with.
-enum class Verdict : std::uint8_t { pass, marginal, fail, invalid };
-std::string_view name_of(Verdict verdict);  // "PASS", "MARGINAL", "FAIL", "INVALID"
-
-// All relative to the baseline's mean.
-struct Limits {
-    double margin = 0.01;  // differences below it do not matter
-    double harm = 0.02;    // differences beyond it do
-    double level = 0.05;   // how often each error may happen
-};
-// Throws UsageError, naming the option, where they are not positive and in order.
-void check_limits(const Limits& limits);
-
-// The rule for one run an arm: below the margin, below `harm`, or neither. What is not a number fails.
-Verdict judge(double difference, const Limits& limits);
-
-// A metric's value at the end of one run.
-struct Outcome {
-    double value = 0.0;
-    std::optional<std::int64_t> seed = {};
-};
-using Outcomes = std::vector<Outcome>;
-
-// "+0.15%"; what rounds to nothing has no sign.
-std::string signed_percent(double share, int decimals = 2);
 
 struct Interval {
     double low = 0.0, high = 0.0;
@@ -52,9 +27,10 @@ struct Equivalence {
 
     // Whether the tests could be done; nothing below means anything otherwise.
     bool tested = false;
-    bool paired = false;  // seed by seed, rather than arm against arm (Welch)
-    double standard_error = 0.0;
+    bool paired = false;          // seed by seed, rather than arm against arm (Welch)
+    double standard_error = 0.0;  // by the spread of the runs
     double degrees = 0.0;
+    double sampling_error = 0.0;   // what the choice of the samples adds; 0 where nothing is known of them
     Interval ninety, ninety_five;  // confidence intervals of the difference; the tests at level 0.05 read the first
     double p_equivalent = 1.0;     // of a difference of at least the margin: small means equivalent
     double p_harm = 1.0;           // of a difference of at most `harm`: small means harm
@@ -62,9 +38,12 @@ struct Equivalence {
     // Runs to be added to each arm until one test or the other would decide, should the difference and its spread stay
     // as they are. 0 where it is decided; nothing where no number would.
     std::optional<std::int64_t> further_seeds = 0;
+    // Where the samples are what is lacking: how many could show equivalence with these seeds, at least. 0 elsewhere.
+    std::int64_t enough_samples = 0;
 };
 
+// `samples`: of a metric that is a share of samples, how many; 0 for any other, and where that is not known.
 Equivalence test_equivalence(const Outcomes& baseline, const Outcomes& candidate, const std::string& metric,
-                             const Limits& limits);
+                             const Limits& limits, std::int64_t samples = 0);
 
 }  // namespace invar

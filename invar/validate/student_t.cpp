@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "invar/core/error.h"
 
@@ -74,6 +75,17 @@ double student_t_quantile(double p, double degrees) {
     }
     const double t = low + (high - low) / 2;
     return p < 0.5 ? t : -t;
+}
+
+double normal_quantile(double p) {
+    check<UsageError>(p > 0 && p < 1, "normal_quantile({}): a share lies above 0 and below 1", p);
+    const double share = std::min(p, 1.0 - p);
+    double low = -40.0, high = 0.0;  // nothing that a double holds lies beyond
+    while (true) {
+        const double middle = low + (high - low) / 2;
+        if (middle == low || middle == high) return p < 0.5 ? middle : -middle;
+        (0.5 * std::erfc(-middle * std::numbers::sqrt2 / 2) > share ? high : low) = middle;
+    }
 }
 
 }  // namespace invar

@@ -10,5 +10,7 @@ double incomplete_beta(double a, double b, double x);
 double student_t_cdf(double t, double degrees);
 // The t that a share p of all values does not exceed; p above 0 and below 1.
 double student_t_quantile(double p, double degrees);
+// The same for more degrees than count: the normal distribution.
+double normal_quantile(double p);
 
 }  // namespace invar

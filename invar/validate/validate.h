@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,15 @@ struct ValidateOptions {
     int seeds = 1;                        // runs a precision, with base.seed, base.seed + 1, ...
     std::string metric = {};  // a metric of the task: val_hmean, val/hmean or hmean; none: what it is compared by
     Limits limits;
+    // Goes on with the newest validation of this name: runs that are finished stay, one that was interrupted goes on
+    // from its last checkpoint, and what is missing is trained.
+    bool resume = false;
+    std::function<void(const std::filesystem::path& run)> kept = {};  // is told of runs that stay as they are
+    // Is told of a candidate's run that broke and is trained again, up to there, to find out why.
+    std::function<void(const std::filesystem::path& run)> explains = {};
 };
+// For resume: what of it was not asked for (0 seeds, no candidates, no metric, no margin), as it was before.
+void take_up(ValidateOptions& options, bool margin_asked);
 
 // The candidate that is trained as the configuration says, with its precision_schedule and overrides.
 inline constexpr const char* kConfigured = "configured";
@@ -38,7 +47,15 @@ struct Validation : Comparison {
     std::string device;  // what trained, as it describes itself; "" for the CPU
 };
 
-// Runs everything, each run in a folder of its own under output_dir/exp_name (exp_name_2, ... where that is taken). A
+// Somebody has asked for an end before the verdict, by this signal.
+class ValidationStopped : public Error {
+  public:
+    ValidationStopped(int number, const std::string& text) : Error(text), signal(number) {}
+    int signal;
+};
+
+// Runs everything, each run in a folder of its own under output_dir/exp_name (exp_name_2, ... where that is taken), or
+// what is missing there of a validation to resume, whose configuration must be the same, with no fewer seeds. A
 // candidate whose training breaks down fails with the reason; what has nothing to do with precision (bad options, a
 // full disk, an interruption) is thrown. Every run of the baseline must be shown to have learned (learned.h); where one
 // is not, no candidate is trained any more, and the verdict is INVALID.

@@ -19,6 +19,16 @@ class Checkpoints : public CliTest {
     }
 };
 
+TEST_F(Checkpoints, SayByThemselvesWhichRunGoesOn) {
+    ASSERT_EQ(invar(small()).code, 0);
+    const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
+    const Result result =
+        invar({"train", "--resume", "runs/run/checkpoints/step_00000010.safetensors", "trainer.max_epochs=3"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    const auto longer = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
+    EXPECT_GT(longer.at("steps"), summary.at("steps"));
+}
+
 TEST_F(Checkpoints, AreEvaluatedAndResumedByName) {
     const Result trained = invar(small({"trainer.max_epochs=4", "optimizer.lr=0.5", "checkpoint.monitor=val_loss",
                                         "trainer.keep_checkpoints=1", "trainer.on_instability=skip"}));

@@ -19,7 +19,7 @@ class Commands : public CliTest {
 
 TEST_F(Commands, HelpEverywhereShowsAnExample) {
     for (const char* command : {"check", "train", "validate", "compare", "inspect", "diagnose", "tune", "init", "eval",
-                                "predict", "tokenize", "formats", "ops", "bench", "plan", "completion"}) {
+                                "predict", "tokenize", "formats", "ops", "bench", "plan", "runs", "completion"}) {
         const Result help = invar({command, "--help"});
         EXPECT_EQ(help.code, 0) << command;
         EXPECT_TRUE(has(help.out, "Usage: invar " + std::string(command))) << help.out;
@@ -27,7 +27,31 @@ TEST_F(Commands, HelpEverywhereShowsAnExample) {
         EXPECT_TRUE(has(invar({"--help"}).out, "  " + std::string(command) + " ")) << command;
     }
     EXPECT_EQ(invar({}).out, invar({"--help"}).out);
+    EXPECT_EQ(invar({"help"}).out, invar({"--help"}).out);
+    EXPECT_EQ(invar({"help", "train"}).out, invar({"train", "--help"}).out);
+    EXPECT_EQ(invar({"help", "trian"}).code, 2);
     EXPECT_TRUE(invar({"--version"}).out.starts_with("invar "));
+}
+
+TEST_F(Commands, RunsAreListedWithWhatDiffers) {
+    ASSERT_EQ(invar(small({"exp_name=one", "seed=1"})).code, 0);
+    ASSERT_EQ(invar(small({"exp_name=two", "seed=2", "--mixed_precision", "bf16"})).code, 0);
+    const Result table = invar({"runs"});
+    EXPECT_EQ(table.code, 0) << table.err;
+    EXPECT_TRUE(has(table.out, "runs/one") && has(table.out, "bf16-mixed") && has(table.out, "val_accuracy"))
+        << table.out;
+    EXPECT_TRUE(has(table.out, "seed=1") && has(table.out, "trainer.precision=bf16-mixed")) << table.out;
+    EXPECT_FALSE(has(table.out, "data.batch_size=")) << "what all were told alike is left out: " << table.out;
+    const auto first = [&](const char* key) {
+        return json_lines(invar({"runs", "runs", "--sort", key, "--json"}).out).at(0);
+    };
+    const double low = first("val_loss").at("summary").at("val_loss"),
+                 high = first("-val_loss").at("summary").at("val_loss");
+    EXPECT_LT(low, high);
+    EXPECT_TRUE(has(invar({"runs", "--sort", "beauty"}).err, "no run has it")) << "a wrong key";
+    EXPECT_TRUE(has(invar({"runs", "nowhere"}).err, "there is no such folder"));
+    std::filesystem::create_directories(folder_ / "empty");
+    EXPECT_EQ(invar({"runs", "empty"}).code, 2);
 }
 
 TEST_F(Commands, EvalMeasuresWhatTheRunMeasured) {

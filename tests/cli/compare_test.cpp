@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
+#include "tests/io/proto_bytes.h"
 
 namespace invar::cli {
 namespace {
@@ -318,6 +319,41 @@ TEST_F(Compare, FailsARunWithNaNAndSaysWhere) {
     EXPECT_EQ(result.code, 1);
     EXPECT_TRUE(has(result.out, "low.jsonl: loss is NaN at step 1")) << result.out;
     EXPECT_FALSE(has(result.out, "low.jsonl: low.jsonl")) << result.out;
+}
+
+TEST_F(Compare, JudgesRunsThatOtherProgramsLogged) {
+    const auto events = [&](const std::string& run, float last) {
+        std::string file;
+        for (int step = 1; step <= 5; ++step)
+            file += proto::simple(std::uint64_t(step), "val/accuracy", step == 5 ? last : 0.1f * float(step));
+        put("tb/" + run + "/events.out.tfevents.1700000000.host", file);
+        std::string lines;
+        for (int step = 1; step <= 5; ++step)
+            lines += "170000000000" + std::to_string(step) + " " +
+                     std::to_string(step == 5 ? last : 0.1f * float(step)) + " " + std::to_string(step) + "\n";
+        put("mlruns/0/" + run + "/metrics/val/accuracy", lines);
+        put("mlruns/0/" + run + "/meta.yaml", "lifecycle_stage: active\nstatus: 3\n");
+    };
+    events("fp32", 0.9f);
+    events("good", 0.901f);
+    events("bad", 0.7f);
+    put("export.csv",
+        "\"Step\",\"fp32 - val/accuracy\",\"good - val/accuracy\",\"bad - val/accuracy\"\n"
+        "\"1\",\"0.1\",\"0.1\",\"0.1\"\n\"5\",\"0.9\",\"0.901\",\"0.7\"");
+    for (const std::string& where : {std::string("tb/"), std::string("mlruns/0/"), std::string("export.csv:")}) {
+        const Result good = invar({"compare", where + "fp32", where + "good"});
+        EXPECT_EQ(good.code, 0) << where << good.out << good.err;
+        EXPECT_TRUE(has(good.out, "val/accuracy (higher is better)")) << good.out;
+        EXPECT_EQ(invar({"compare", where + "fp32", where + "bad"}).code, 1) << where;
+        EXPECT_EQ(invar({"compare", where + "fp32", where + "missing"}).code, 2) << where;
+    }
+    EXPECT_TRUE(has(invar({"compare", "export.csv:fp32", "export.csv:goof"}).error(), "did you mean 'good'"));
+    put("mlruns/0/good/meta.yaml", "lifecycle_stage: active\nstatus: 1\n");
+    EXPECT_TRUE(has(invar({"compare", "mlruns/0/fp32", "mlruns/0/good"}).error(), "its meta.yaml says RUNNING"));
+    put("tb/good/events.out.tfevents.1700000000.host", std::string(40, 'x'));
+    const Result damaged = invar({"compare", "tb/fp32", "tb/good"});
+    EXPECT_EQ(damaged.code, 2);
+    EXPECT_TRUE(has(damaged.error(), "record 1, at byte 0")) << damaged.err;
 }
 
 }  // namespace

@@ -150,5 +150,39 @@ TEST_F(Inspect, SaysInOneLineWhatIsWrong) {
     EXPECT_TRUE(has(invar({"inspect", "junk.safetensors"}).error(), "junk.safetensors"));
 }
 
+TEST_F(Inspect, ReadsFilesOfOtherProgramsAndRunsNothingOfThem) {
+    const std::string files = INVAR_SOURCE_DIR "/tests/formats/files/";
+    const Result torch = invar({"inspect", files + "checkpoint.pt", "--as", "fp16"});
+    ASSERT_EQ(torch.code, 0) << torch.err;
+    EXPECT_TRUE(has(torch.out, "  weight ") && has(torch.out, "14 tensors")) << torch.out;
+    EXPECT_TRUE(has(torch.out, "1 tensor left out, not floating: int64")) << torch.out;
+    const Result numpy = invar({"inspect", files + "deflated.npz", "--json"});
+    ASSERT_EQ(numpy.code, 0) << numpy.err;
+    EXPECT_EQ(json_lines(numpy.out).back().at("values"), 13);
+    for (const char* file : {"module.pt", "expanded.pt", "before_1_6.pt"}) {
+        const Result refused = invar({"inspect", files + file});
+        EXPECT_EQ(refused.code, 2) << file;
+        EXPECT_TRUE(has(refused.error(), file)) << refused.err;
+    }
+}
+
+TEST_F(Inspect, FollowsOneTensorOverTheStepsOfARun) {
+    ASSERT_EQ(invar(small({"exp_name=r", "trainer.checkpoint_every_n_steps=5"})).code, 0);
+    const Result table = invar({"inspect", "runs/r", "--tensor", "1.weight", "--as", "fp16"});
+    ASSERT_EQ(table.code, 0) << table.err;
+    EXPECT_TRUE(has(table.out, "model.1.weight, f32 [8, 36]")) << table.out;
+    EXPECT_TRUE(has(table.out, "\n  5 ") && has(table.out, "\n  10 ")) << table.out;
+    const auto lines = json_lines(invar({"inspect", "runs/r", "--tensor", "1.weight", "--json"}).out);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_EQ(lines[1].at("step"), 10);
+    EXPECT_GT(lines[1].at("norm"), 0);
+    EXPECT_LT(lines[1].at("min"), lines[1].at("max"));
+    EXPECT_EQ(invar({"inspect", "runs/r", "--tensor", "nothing"}).code, 2);
+    EXPECT_TRUE(has(invar({"inspect", "runs/r", "--tensor", "weight"}).error(), "give the whole name"));
+    const Result run = invar({"inspect", "runs/r"});
+    EXPECT_EQ(run.code, 2);
+    EXPECT_TRUE(has(run.error(), "runs/r/checkpoints/step_00000010.safetensors, or follow one tensor")) << run.err;
+}
+
 }  // namespace
 }  // namespace invar::cli

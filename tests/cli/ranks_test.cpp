@@ -1,37 +1,16 @@
 // Several processes of the program under mpirun: the same run as one makes, and what becomes of it when a rank is lost.
+#include "tests/cli/ranks.h"
+
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "invar/io/checkpoint.h"
-#include "tests/cli/program.h"
 
 namespace invar::cli {
 namespace {
 
-class Ranks : public CliTest {
+class Ranks : public RanksTest {
   protected:
-    void SetUp() override {
-#ifdef INVAR_SANITIZED
-        GTEST_SKIP() << "under sanitizers ranks are tested as threads of one process: tests/dist, tests/train/ranks_test.cpp";
-#endif
-        if (!there("openmpi")) GTEST_SKIP() << "mpirun.openmpi is not installed, or this build is without it";
-        ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-        ::setenv("OMPI_MCA_plm", "isolated", 1);  // one machine: nothing to log in with is needed
-        ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-        ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-        ::setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what MPI leaves behind is its own
-    }
-    static bool there(const std::string& kind) {
-        return std::filesystem::exists(std::string(INVAR_BINARY_DIR "/lib/libinvar_") + kind + ".so") &&
-               std::system(("command -v mpirun." + kind + " >/dev/null").c_str()) == 0;
-    }
-    // A script's words: the program as so many ranks, each of which leaves its process number in pid.RANK.
-    std::string ranks(int size, const std::string& words, const std::string& kind = "openmpi") const {
-        const char* const rank = kind == "mpich" ? "PMI_RANK" : "OMPI_COMM_WORLD_RANK";
-        return fmt::format("timeout 120 mpirun.{} -n {} sh -c 'echo $$ > pid.${}; exec invar \"$@\"' invar {}", kind,
-                           size, rank, words);
-    }
     std::string train(const Words& more = {}) const {
         return "train trainer.device=cpu trainer.max_epochs=3" + small_words(more);
     }
@@ -42,6 +21,12 @@ class Ranks : public CliTest {
         std::map<std::string, std::vector<float>> values;
         for (const auto& [name, tensor] : checkpoint.tensors) values[name] = tensor.to_vector<float>();
         return values;
+    }
+    std::map<std::string, std::string> files_in(const std::string& folder) const {
+        std::map<std::string, std::string> files;
+        for (const auto& entry : std::filesystem::directory_iterator(folder_ / folder))
+            files[entry.path().filename().string()] = slurp(entry.path());
+        return files;
     }
     double last_loss(const std::string& run) const {
         double loss = -1;
@@ -72,12 +57,71 @@ TEST_F(Ranks, MakeTheRunOfOneProcess) {
     }
 }
 
+// The verdict of ranks is that of one process on the same batches, up to rounding; one of them writes the report.
+TEST_F(Ranks, ValidateTogether) {
+    const std::string words = "validate trainer.device=cpu trainer.max_epochs=6 --candidates bf16-mixed --json" +
+                              small_words({"exp_name=judged", "trainer.strategy=zero1", "model.dropout=0"});
+    const Result two = shell(ranks(2, words)), one = shell("invar " + words);
+    EXPECT_EQ(two.code, one.code) << two.out << two.err;
+    const auto verdict = [](const Result& result) {
+        const std::size_t line = result.out.rfind("{", result.out.rfind("\"verdict\""));
+        return nlohmann::json::parse(result.out.substr(line, result.out.find('\n', line) - line));
+    };
+    ASSERT_TRUE(has(two.out, "\"verdict\"")) << two.out << two.err;
+    EXPECT_EQ(verdict(two)["verdict"], verdict(one)["verdict"]);
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/judged/report.html"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/judged_3")) << "one folder for both ranks";
+}
+
+// What broke on ranks is told once, with its rank, and one process can replay it.
+TEST_F(Ranks, KeepAStepThatFailed) {
+    for (const char* strategy : {"ddp", "zero2"}) {
+        const std::string name = fmt::format("exp_name={}", strategy);
+        const Result broken =
+            shell(ranks(2, train({name, std::string("trainer.strategy=") + strategy, "trainer.precision=bf16-mixed",
+                                  "optimizer=sgd", "optimizer.lr=1e30", "trainer.on_instability=stop"})));
+        EXPECT_NE(broken.code, 0);
+        EXPECT_TRUE(has(broken.err, "on rank ")) << broken.err;
+        EXPECT_TRUE(has(broken.err, fmt::format("more: invar diagnose runs/{}", strategy))) << broken.err;
+        const Result replayed = shell(fmt::format("invar diagnose runs/{}", strategy));
+        EXPECT_EQ(replayed.code, 1) << replayed.err;
+        EXPECT_TRUE(has(replayed.out, "the part of rank ")) << replayed.out;
+        EXPECT_TRUE(has(replayed.out, "to blame") || has(replayed.out, "remedy")) << replayed.out;
+    }
+}
+
+// Gradients overflow from the sixth step on: all go back to the last checkpoint, and on in a safer precision.
+TEST_F(Ranks, RecoverTogether) {
+    const Result run = shell(ranks(
+        2, train({"exp_name=saved", "trainer.strategy=zero1", "trainer.precision_schedule={0: bf16-mixed, 6: 16-mixed}",
+                  "scaler.dynamic=false", "scaler.init_scale=1e30", "trainer.checkpoint_every_n_steps=2",
+                  "trainer.on_instability=recover", "stability.streak=3"})));
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_TRUE(has(run.out, "recovered at step")) << run.out << run.err;
+    EXPECT_TRUE(has(run.out, "on in bf16-mixed instead of 16-mixed")) << run.out;
+}
+
 TEST_F(Ranks, KeepTheSameWhateverIsShared) {
     for (const char* strategy : {"ddp", "zero1", "zero2"})
-        EXPECT_EQ(shell(ranks(3, train({std::string("exp_name=") + strategy, std::string("trainer.strategy=") + strategy,
-                                        "trainer.bucket_mb=0.001", "trainer.precision=bf16-mixed"})))
+        EXPECT_EQ(shell(ranks(3, train({std::string("exp_name=") + strategy,
+                                        std::string("trainer.strategy=") + strategy, "trainer.bucket_mb=0.001",
+                                        "trainer.precision=bf16-mixed", "monitor.gradients_every_n_steps=5"})))
                       .code,
                   0);
+    const auto norms = [&](const char* run) {
+        std::map<std::pair<std::int64_t, std::string>, double> all;
+        for (const std::string& line : lines(fmt::format("runs/{}/metrics.jsonl", run)))
+            if (const auto each = nlohmann::json::parse(line); each.contains("grad_norms"))
+                for (const auto& [module, norm] : each["grad_norms"].items()) all[{each["step"], module}] = norm;
+        return all;
+    };
+    const auto of_all = norms("ddp");
+    EXPECT_GE(of_all.size(), 12u);
+    for (const char* run : {"zero1", "zero2"}) {
+        const auto of_shares = norms(run);
+        EXPECT_EQ(of_shares.size(), of_all.size());
+        for (const auto& [which, norm] : of_all) EXPECT_NEAR(of_shares.at(which), norm, 1e-6 * norm) << which.second;
+    }
     EXPECT_EQ(tensors("zero1", 30), tensors("ddp", 30));
     EXPECT_EQ(tensors("zero2", 30), tensors("ddp", 30));
 }
@@ -88,10 +132,10 @@ TEST_F(Ranks, GoOnOnAnotherNumberOfThem) {
     const auto whole = tensors("run", 30);
     for (const int size : {1, 2, 3, 4}) {
         const std::string copy = fmt::format("again{}", size);
-        ASSERT_EQ(shell(fmt::format("cp -r runs/run runs/{0}; rm runs/{0}/checkpoints/step_000000{{16,20,24,28,30}}.*",
-                                    copy))
-                      .code,
-                  0);
+        ASSERT_EQ(
+            shell(fmt::format("cp -r runs/run runs/{0}; rm runs/{0}/checkpoints/step_000000{{16,20,24,28,30}}.*", copy))
+                .code,
+            0);
         const Result resumed = shell(ranks(size, "train --resume runs/" + copy));
         ASSERT_EQ(resumed.code, 0) << resumed.err;
         const auto again = tensors(copy, 30);
@@ -111,8 +155,8 @@ TEST_F(Ranks, LoseNothingWhenOneIsKilled) {
         const std::string run = fmt::format("killed{}", i);
         const int rank = i % 2;
         const double delay = 0.05 + 0.1 * double(random() % 5);
-        const Result killed = shell(ranks(2, train(words) + " exp_name=" + run) + " & " +
-                                    strike(rank, "KILL", run, delay) + "wait $!");
+        const Result killed =
+            shell(ranks(2, train(words) + " exp_name=" + run) + " & " + strike(rank, "KILL", run, delay) + "wait $!");
         EXPECT_NE(killed.code, 0);
         const Result resumed = shell(ranks(2, "train --resume runs/" + run));
         ASSERT_EQ(resumed.code, 0) << resumed.err;
@@ -120,18 +164,43 @@ TEST_F(Ranks, LoseNothingWhenOneIsKilled) {
     }
 }
 
+TEST_F(Ranks, NameTheOneWhoseDiskIsFull) {
+    const Words words{"model.hidden=[800,800]", "trainer.checkpoint_every_n_steps=4", "trainer.strategy=zero1"};
+    ASSERT_EQ(shell(ranks(2, train(words) + " trainer.max_steps=8")).code, 0);
+    const auto before = files_in("runs/run/checkpoints");
+    ASSERT_EQ(before.size(), 2u);
+    // No file of rank 1 may reach 2 MiB; a checkpoint does.
+    const Result full = shell(
+        "timeout 120 mpirun.openmpi -n 2 sh -c '[ $OMPI_COMM_WORLD_RANK = 0 ] || ulimit -f 4096; exec invar \"$@\"' "
+        "invar train --resume runs/run trainer.max_steps=30");
+    EXPECT_EQ(full.code, 1);
+    EXPECT_TRUE(has(full.err, "error: rank 1: cannot write runs/run/checkpoints/step_000000")) << full.err;
+    EXPECT_TRUE(has(full.err, "File too large; free space or choose another folder")) << full.err;
+    EXPECT_TRUE(files_in("runs/run/checkpoints") == before) << "the earlier ones, and nothing temporary";
+    EXPECT_EQ(shell(ranks(2, "train --resume runs/run trainer.max_steps=30")).code, 0);
+}
+
+TEST_F(Ranks, KeepAFailedStepForDiagnosis) {
+    const Result failed = shell(ranks(2, train({"data.std=1e-7", "trainer.precision=16-mixed", "scaler.init_scale=1",
+                                                "trainer.on_instability=stop", "trainer.strategy=zero2"})));
+    EXPECT_EQ(failed.code, 1);
+    EXPECT_TRUE(has(failed.err, "rank 0's part of the step is kept; more: invar diagnose runs/run")) << failed.err;
+    const Result found = shell("invar diagnose runs/run");
+    EXPECT_TRUE(has(found.out, "first bad operation: ")) << found.out << found.err;
+    EXPECT_TRUE(has(found.out, "f32[8, ")) << "a part of 16 samples: " << found.out;
+}
+
 TEST_F(Ranks, NoticeOneThatHangs) {
-    const Result result = shell(
-        ranks(3, train({"trainer.max_epochs=100000", "trainer.rank_timeout=1"})) + " & " + strike(1, "STOP", "run", 0.2) +
-        "wait $!");
+    const Result result = shell(ranks(3, train({"trainer.max_epochs=100000", "trainer.rank_timeout=1"})) + " & " +
+                                strike(1, "STOP", "run", 0.2) + "wait $!");
     EXPECT_NE(result.code, 0);
     EXPECT_TRUE(has(result.err, "rank 1 gives no answer at step ")) << result.err;
     EXPECT_FALSE(has(result.err, "rank 2 failed")) << "who tells of another is not to blame";
 }
 
 TEST_F(Ranks, StopTogetherWhenOneIsAsked) {
-    const Result result = shell(ranks(2, train({"trainer.max_epochs=100000"})) + " & " + strike(1, "USR1", "run", 0.2) +
-                                "wait $!");
+    const Result result =
+        shell(ranks(2, train({"trainer.max_epochs=100000"})) + " & " + strike(1, "USR1", "run", 0.2) + "wait $!");
     EXPECT_NE(result.code, 0);
     EXPECT_TRUE(has(result.err, "interrupted by SIGUSR1 at step ")) << result.err;
     const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
@@ -140,9 +209,28 @@ TEST_F(Ranks, StopTogetherWhenOneIsAsked) {
     EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/run/checkpoints" / last));
 }
 
+TEST_F(Ranks, MeasureTheStepOfAllOfThem) {
+    const std::string words = "bench --steps 2 --warmup 1 --precisions 32-true trainer.device=cpu" + small_words();
+    const Result json = shell(ranks(3, words + " --json"));
+    ASSERT_EQ(json.code, 0) << json.err;
+    const auto line = nlohmann::json::parse(json.out);  // one rank speaks
+    EXPECT_EQ(line.at("ranks"), 3);
+    EXPECT_EQ(line.at("samples_per_step"), 16) << "the batch of all ranks";
+    EXPECT_GT(line.at("exchange_ms"), 0);
+    EXPECT_GE(line.at("exposed_share"), 0);
+    EXPECT_LE(line.at("exposed_share"), 1);
+    const Result alone = shell("invar " + words + " --json");
+    EXPECT_FALSE(nlohmann::json::parse(alone.out).contains("exchange_ms"));
+    EXPECT_EQ(line.at("flops_per_step"), nlohmann::json::parse(alone.out).at("flops_per_step"))
+        << "all ranks do the arithmetic of one process together";
+    const Result table = shell(ranks(2, words + " trainer.strategy=zero1"));
+    EXPECT_TRUE(has(table.out, "by 2 ranks (zero1), each on cpu with 1 thread")) << table.out;
+    EXPECT_TRUE(has(table.out, "not hidden")) << table.out;
+}
+
 TEST_F(Ranks, SayWhatTheyCannotDo) {
-    const Result different = shell("timeout 60 mpirun.openmpi -n 1 invar " + train() + " : -n 1 invar " +
-                                   train({"optimizer.lr=0.5"}));
+    const Result different =
+        shell("timeout 60 mpirun.openmpi -n 1 invar " + train() + " : -n 1 invar " + train({"optimizer.lr=0.5"}));
     EXPECT_NE(different.code, 0);
     EXPECT_TRUE(has(different.err, "the configurations of the ranks differ: ")) << different.err;
     EXPECT_TRUE(has(different.err, "lr: 0.5")) << different.err;
@@ -151,7 +239,36 @@ TEST_F(Ranks, SayWhatTheyCannotDo) {
     const Result few = shell(ranks(2, train({"data.batch_size=1"})));
     EXPECT_TRUE(has(few.err, "data.batch_size=1 is less than the 2 ranks")) << few.err;
     const Result wrong = shell(ranks(2, train({"trainer.strategy=fsdp"})));
-    EXPECT_TRUE(has(wrong.err, "strategy 'fsdp' is not known")) << wrong.err;
+    EXPECT_TRUE(has(wrong.err, "strategy 'fsdp' is not there")) << wrong.err;
+    EXPECT_FALSE(has(wrong.err, "error: rank ")) << "what all have done wrong is said once: " << wrong.err;
+    const Result mistyped = shell("timeout 60 mpirun.openmpi -n 2 invar trian");
+    EXPECT_TRUE(has(mistyped.err, "unknown command 'trian' (did you mean 'train'?)")) << mistyped.err;
+}
+
+TEST_F(Ranks, HearOneThatCannotEvenBegin) {
+    const Result result =
+        shell("timeout 60 mpirun.openmpi -n 1 invar " + train() + " : -n 1 invar " + train({"optimizer.lrr=0.5"}));
+    EXPECT_EQ(result.code, 2);
+    EXPECT_TRUE(has(result.err, "error: rank 1 on host ")) << result.err;
+    EXPECT_TRUE(has(result.err, "optimizer.lrr")) << result.err;
+}
+
+TEST_F(Ranks, NeedNotWaitForOneThatNeverComesWhenTheyAreAskedToStop) {
+    const std::string absent = "if [ $RANK = 1 ]; then exec sleep 100; fi;";
+    const Result result = shell(ranks(2, train(), "openmpi", tell_launch() + absent) + until_waits(0) +
+                                " kill -TERM $(cat pid.0); wait $ranks");
+    EXPECT_EQ(result.code, 143);
+    EXPECT_TRUE(
+        has(result.err, "interrupted by SIGTERM: the 2 ranks that mpirun started have not come together: rank 1"))
+        << result.err;
+}
+
+TEST_F(Ranks, DrawNothingForAFile) {
+    const Result result = shell(ranks(2, train({"exp_name=drawn"})) + " > out.txt");
+    EXPECT_EQ(result.code, 0) << result.err << result.out;
+    const std::string text = slurp(folder_ / "out.txt");
+    EXPECT_TRUE(has(text, "finished")) << text;
+    EXPECT_FALSE(has(text, "\033")) << text;
 }
 
 }  // namespace

@@ -56,8 +56,24 @@ TEST_F(VerdictCommands, AnInterruptedValidationSaysWhatThereIsAndEndsLikeTrain) 
     const Result stopped = finish(child);
     EXPECT_EQ(stopped.code, 130) << stopped.err;
     EXPECT_TRUE(has(stopped.err, "validation stopped in 32-true")) << stopped.err;
-    EXPECT_TRUE(has(stopped.err, "what there is lies in runs/run")) << stopped.err;
+    EXPECT_TRUE(has(stopped.err, "what there is lies in runs/run; go on with: invar validate ")) << stopped.err;
+    EXPECT_TRUE(has(stopped.err, "--candidates bf16 --seeds 1 --resume")) << stopped.err;
     EXPECT_EQ(std::count(stopped.err.begin(), stopped.err.end(), '\n'), 1) << stopped.err;
+}
+
+// It skips every step, since its inputs are beyond FP16, and ends as any other run.
+TEST_F(VerdictCommands, ACandidateThatBreaksIsExplainedAndKeptForDiagnose) {
+    const Result result = invar(learner({"data.std=1e-7", "--candidates", "16-mixed"}, {"validate"}));
+    EXPECT_EQ(result.code, 1) << result.out << result.err;
+    const std::string told =
+        "in 1, forward, gave Inf in f16; the precision is to blame; from the beginning FP32 goes well; try ";
+    EXPECT_TRUE(has(result.out, "runs/run/16-mixed broke: it is trained again up to there")) << result.out;
+    EXPECT_TRUE(has(result.out, told) && has(result.out, "; more: invar diagnose runs/run/16-mixed")) << result.out;
+    for (const char* report : {"report.md", "report.json", "report.html"})
+        EXPECT_TRUE(has(slurp(folder_ / "runs/run" / report), told)) << report;
+    const Result diagnosed = invar({"diagnose", "runs/run/16-mixed"});
+    EXPECT_TRUE(has(diagnosed.out, "first bad operation: ") && has(diagnosed.out, " in 1, forward (f16)"))
+        << diagnosed.out << diagnosed.err;
 }
 
 TEST_F(VerdictCommands, CandidatesAreOneWordAndLeaveTheNextOnesAlone) {

@@ -48,6 +48,17 @@ std::string changed_by(const std::string& group, const std::string& name) {
     return text;
 }
 
+TEST(Names, HoldValuesOfOtherKeys) {
+    const auto load = [](std::vector<std::string> words) { return load_config("", words, kShipped); };
+    EXPECT_EQ(load({"exp_name=run_${seed}", "seed=7"}).exp_name, "run_7");
+    EXPECT_EQ(load({"exp_name=${model.name}-${optimizer.lr}x", "model=mlp", "optimizer.lr=0.25"}).exp_name,
+              "mlp-0.25x");
+    EXPECT_EQ(load({"output_dir=out/${trainer.precision}"}).output_dir, "out/32-true");
+    EXPECT_ERROR(load({"exp_name=run_${sede}"}), UsageError, "there is no key 'sede'");
+    EXPECT_ERROR(load({"exp_name=run_${seed"}), UsageError, "lacks a }");
+    EXPECT_ERROR(load({"exp_name=${exp_name}"}), UsageError, "not a value itself");
+}
+
 TEST(ConfigFiles, NamedDefaultSetNothingButTheDefaults) {
     for (const std::string& group : config_groups())
         for (const std::string& name : config_choices(group, kShipped))

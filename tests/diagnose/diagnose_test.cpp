@@ -82,6 +82,23 @@ TEST(Diagnose, NamesTheLayerInWhichGradientsVanishAtAnyScale) {
     }
 }
 
+TEST(Diagnose, NamesTheOpThatLosesItsDigits) {
+    FaultyRun run("32-true", Fault::none, 0);
+    DiagnoseOptions options = options_for("bf16-mixed", 2);
+    options.loss = [&](Module& model, const Batch& batch) {
+        const Tensor h = model(batch["x"]);
+        return ops::cross_entropy((h + 3000.0) - 3000.0, batch["y"]);
+    };
+    const Diagnosis d = run_diagnosis(run, options);
+    ASSERT_EQ(d.concerns.size(), 1u);
+    EXPECT_EQ(d.concerns[0].kind, Concern::Kind::significance) << d.concerns[0].text;
+    EXPECT_EQ(d.concerns[0].module, "loss");
+    const auto loss = std::ranges::find(d.significance, "loss", &Significance::module);
+    ASSERT_NE(loss, d.significance.end());
+    EXPECT_GT(loss->made, 0.3);
+    EXPECT_LT(loss->given, 0.01);
+}
+
 TEST(Diagnose, NamesTheLayerThatASpikeStartsIn) {
     for (int at = 1; at <= kLayers; ++at) {
         FaultyRun run("32-true", Fault::none, 0);
@@ -226,7 +243,7 @@ TEST(Diagnose, DoesNotMindTheTailOfASigmoid) {
         for (const std::vector<float>& values : tensors) {
             Tally tally(1);
             tally_values(Dtype::f32, values.data(), values.size(), std::span(&format, 1), tally);
-            passage.add_low(tally);
+            passage.add_low({passage.tensors.size(), "the result of it", tally});
         }
         return passage;
     };
@@ -234,8 +251,10 @@ TEST(Diagnose, DoesNotMindTheTailOfASigmoid) {
     EXPECT_FALSE(vanishes(d, passage_of({{1e-3f, 2e-3f, small, small}}), Direction::backward));
     EXPECT_TRUE(vanishes(d, passage_of({{1e-3f, 2e-3f}, {small, small}}), Direction::backward))
         << "a tensor of its own";
-    EXPECT_TRUE(vanishes(d, passage_of({{1e-3f, 2e-3f, 2e-8f, 2e-8f}}), Direction::backward))
-        << "large enough to count";
+    std::vector<float> many(100000, 2e-8f);
+    many.push_back(1e-3f);
+    EXPECT_FALSE(vanishes(d, passage_of({{1e-3f, 2e-3f, 2e-8f, 2e-8f}}), Direction::backward));
+    EXPECT_TRUE(vanishes(d, passage_of({many}), Direction::backward)) << "small, but most of it";
 }
 
 TEST(Diagnose, CountsOnlyWhatTheCandidateHoldsInItsFormat) {

@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "invar/core/formats.h"
-#include "tests/dist/thread_ranks.h"
 #include "tests/core/expect_error.h"
+#include "tests/dist/thread_ranks.h"
 
 namespace invar {
 namespace {
@@ -24,10 +24,10 @@ Tensor values_of(int rank, std::int64_t count) {
     return Tensor::from<float>(values, {count});
 }
 
+// Long ones travel in parts.
 TEST(Communicator, SumsInRankOrder) {
-    for (const int size : {1, 2, 3, 4}) {
-        as_ranks(size, [&](Communicator& ranks) {
-            const std::int64_t piece = 37;
+    for (const auto& [size, piece] : std::vector<std::pair<int, std::int64_t>>{{1, 37}, {2, 37}, {3, 70001}, {4, 37}}) {
+        as_ranks(size, [&, size = size, piece = piece](Communicator& ranks) {
             const Tensor whole = values_of(ranks.rank(), piece * size), share = Tensor::empty({piece}, Dtype::f32);
             ranks.wait(ranks.reduce_scatter(whole, share));
             for (std::int64_t i = 0; i < piece; ++i) {
@@ -65,20 +65,22 @@ TEST(Communicator, RoundsEachPartOnceWhereGradientsTravelAsBf16) {
 }
 
 TEST(Communicator, SaysWhoseValueWasTheFirstThatIsNotFinite) {
-    for (const Dtype wire : {Dtype::f32, Dtype::bf16}) {
-        as_ranks(4, [&](Communicator& ranks) {
-            const std::int64_t piece = 50;
+    const std::vector<std::tuple<Dtype, std::int64_t, std::int64_t>> cases{
+        {Dtype::f32, 50, 0}, {Dtype::bf16, 50, 0}, {Dtype::f32, 200001, 140000}, {Dtype::bf16, 200001, 140000}};
+    for (const auto& [wire, piece, far] : cases) {
+        as_ranks(4, [&, wire = wire, piece = piece, far = far](Communicator& ranks) {
             const Tensor whole = values_of(ranks.rank(), piece * 4), share = Tensor::empty({piece}, Dtype::f32);
-            if (ranks.rank() == 2) whole.data<float>()[piece + 7] = kInf;
-            if (ranks.rank() == 3) whole.data<float>()[piece + 7] = -kInf, whole.data<float>()[piece + 5] = 3e38f;
-            if (ranks.rank() == 0) whole.data<float>()[piece + 5] = 3e38f;
+            if (ranks.rank() == 2) whole.data<float>()[piece + far + 7] = kInf;
+            if (ranks.rank() == 3)
+                whole.data<float>()[piece + far + 7] = -kInf, whole.data<float>()[piece + far + 5] = 3e38f;
+            if (ranks.rank() == 0) whole.data<float>()[piece + far + 5] = 3e38f;
             ReduceFinding found;
             ranks.wait(ranks.reduce_scatter(whole, share, wire, &found));
-            EXPECT_EQ(found.place, ranks.rank() == 1 ? 5 : -1);
+            EXPECT_EQ(found.place, ranks.rank() == 1 ? far + 5 : -1);
             EXPECT_EQ(found.rank, -1);  // both were finite, and their sum is not
-            whole.data<float>()[piece + 5] = 0;
+            whole.data<float>()[piece + far + 5] = 0;
             ranks.wait(ranks.reduce_scatter(whole, share, wire, &found));
-            EXPECT_EQ(found.place, ranks.rank() == 1 ? 7 : -1);
+            EXPECT_EQ(found.place, ranks.rank() == 1 ? far + 7 : -1);
             EXPECT_EQ(found.rank, ranks.rank() == 1 ? 2 : -1);
         });
     }
@@ -87,7 +89,8 @@ TEST(Communicator, SaysWhoseValueWasTheFirstThatIsNotFinite) {
 TEST(Communicator, CarriesPlainData) {
     as_ranks(3, [](Communicator& ranks) {
         EXPECT_EQ(ranks.gathered(ranks.rank() * 10), (std::vector<int>{0, 10, 20}));
-        EXPECT_EQ(ranks.gathered(std::string(std::size_t(ranks.rank()), 'x')), (std::vector<std::string>{"", "x", "xx"}));
+        EXPECT_EQ(ranks.gathered(std::string(std::size_t(ranks.rank()), 'x')),
+                  (std::vector<std::string>{"", "x", "xx"}));
         EXPECT_EQ(ranks.broadcast_text(ranks.rank() == 1 ? "from one" : "", 1), "from one");
         std::vector<double> sums{1.0 * ranks.rank(), 0.5};
         ranks.sum(sums);

@@ -26,9 +26,10 @@ class Environment {
   private:
     static void clear() {
         for (const char* name :
-             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-              "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID",
-              "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"})
+             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+              "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "MPI_LOCALRANKID",
+              "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_LOCALID",
+              "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "TORCHELASTIC_RUN_ID", "WORLD_SIZE"})
             ::unsetenv(name);
     }
 };
@@ -51,6 +52,17 @@ TEST(Launcher, KnowsOpenMpi) {
     EXPECT_EQ(launch.local_rank, 1);
     EXPECT_EQ(launch.local_size, 2);
     EXPECT_EQ(launch.library, "openmpi");
+}
+
+TEST(Launcher, SaysHowToStartAsManyAgain) {
+    const Environment mpirun({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+    EXPECT_EQ(words_of(launch_from_environment()), "mpirun -n 4 ");
+    EXPECT_EQ(words_of({}), "");
+}
+
+TEST(Launcher, RefusesProcessesThatWouldTrainApart) {
+    const Environment torchrun({{"TORCHELASTIC_RUN_ID", "none"}, {"WORLD_SIZE", "2"}});
+    EXPECT_ERROR(launch_from_environment(), UsageError, "torchrun started 2 processes");
 }
 
 TEST(Launcher, KnowsMpich) {
@@ -103,7 +115,10 @@ TEST(Strategy, ReadsWhatOthersWrite) {
     EXPECT_EQ(parse_strategy("deepspeed_stage_2"), Strategy::zero2);
     for (const Strategy each : {Strategy::ddp, Strategy::zero1, Strategy::zero2})
         EXPECT_EQ(parse_strategy(name_of(each)), each);
-    EXPECT_ERROR(parse_strategy("fsdp"), UsageError, "strategy 'fsdp' is not known; there are ddp");
+    for (const char* each : {"ZeRO-2", "ZERO2", "zero_stage_2"}) EXPECT_EQ(parse_strategy(each), Strategy::zero2);
+    EXPECT_EQ(parse_strategy("DDP"), Strategy::ddp);
+    EXPECT_ERROR(parse_strategy("horovod"), UsageError, "strategy 'horovod' is not known; there are ddp");
+    EXPECT_ERROR(parse_strategy("fsdp"), UsageError, "strategy 'fsdp' is not there: every rank has the weights");
 }
 
 }  // namespace

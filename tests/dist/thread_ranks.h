@@ -2,7 +2,9 @@
 // sides and a test needs no launcher.
 #pragma once
 
+#include <algorithm>
 #include <barrier>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -26,12 +28,19 @@ class ThreadTransport final : public Transport {
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     std::string name() const override { return "threads"; }
-    void all_to_all(const void* from, void* to, std::size_t bytes) override {
-        exchange(from, [&] {
-            for (int r = 0; r < size_; ++r)
-                std::memcpy(static_cast<char*>(to) + std::size_t(r) * bytes,
-                            static_cast<const char*>(shared_->from[std::size_t(r)]) + std::size_t(rank_) * bytes, bytes);
-        });
+    void all_to_all(const void* from, std::size_t bytes, std::size_t part, const Arrived& arrived) override {
+        std::vector<std::byte> parts(part * std::size_t(size_));
+        for (std::size_t begin = 0; begin < bytes; begin += part) {
+            const std::size_t count = std::min(part, bytes - begin);
+            exchange(from, [&] {
+                for (int r = 0; r < size_; ++r) {
+                    const auto* const piece = static_cast<const std::byte*>(shared_->from[std::size_t(r)]) + begin;
+                    if (r != rank_)
+                        std::memcpy(parts.data() + std::size_t(r) * part, piece + std::size_t(rank_) * bytes, count);
+                }
+            });
+            arrived(begin, count, parts.data());
+        }
     }
     void all_gather(const void* from, void* to, std::size_t bytes) override {
         exchange(from, [&] {

@@ -45,4 +45,16 @@ TEST(Checksum, OfPiecesReadApartCombinesToThatOfTheWhole) {
     }
 }
 
+TEST(Checksum, OfAWholeIsWhatItsPartsAddInAnyOrder) {
+    std::string bytes;
+    for (int i = 0; i < 5000; ++i) bytes += char(i * 41 + (i >> 8));
+    EXPECT_EQ(crc32c_of_zeros(1000), crc32c(std::string(1000, '\0')));
+    const std::string_view all = bytes;
+    const std::size_t cuts[] = {0, 1, 8, 700, 4096, 5000};
+    std::uint32_t sum = crc32c_of_zeros(all.size());
+    for (const std::size_t i : {3, 0, 4, 2, 1})
+        sum ^= crc32c_added(all.substr(cuts[i], cuts[i + 1] - cuts[i]), all.size() - cuts[i + 1]);
+    EXPECT_EQ(sum, crc32c(all));
+}
+
 }  // namespace invar

@@ -42,9 +42,12 @@ std::int64_t mebibytes(const RankMemory& memory, Purpose purpose) {
 
 TEST(Ranks, ByDdpEachHoldsWhatOneHoldsAlone) {
     const RankMemory memory = memory_of_rank(mixed(), {64, Strategy::ddp});
-    EXPECT_EQ(memory.peak, mixed().step.peak);
-    EXPECT_EQ(memory.total, 2800 * kMiB);
-    EXPECT_EQ(memory.held, 3000 * kMiB);
+    std::array<std::int64_t, kPurposes> expected = mixed().step.peak;
+    const std::int64_t sums = 400 * kMiB / 64;  // of its share
+    expected[std::size_t(Purpose::gradients)] += sums;
+    EXPECT_EQ(memory.peak, expected);
+    EXPECT_EQ(memory.total, 2800 * kMiB + sums);
+    EXPECT_EQ(memory.held, 3000 * kMiB + sums);
 }
 
 TEST(Ranks, ByZero1ShareOutMastersAndMoments) {
@@ -52,20 +55,24 @@ TEST(Ranks, ByZero1ShareOutMastersAndMoments) {
     EXPECT_EQ(mebibytes(memory, Purpose::weights), 200);
     EXPECT_EQ(mebibytes(memory, Purpose::masters), 100);
     EXPECT_EQ(mebibytes(memory, Purpose::optimizer), 200);
-    EXPECT_EQ(mebibytes(memory, Purpose::gradients), 400);
-    EXPECT_EQ(memory.total, (2800 - 300 - 600) * kMiB);
-    EXPECT_EQ(memory.evaluation, (2000 - 300 - 600) * kMiB);
+    EXPECT_EQ(mebibytes(memory, Purpose::gradients), 400 + 100);  // all, and the sums of its share
+    EXPECT_EQ(memory.total, (2800 - 300 - 600 + 100) * kMiB);
+    EXPECT_EQ(memory.evaluation, (2000 - 300 - 600 + 100) * kMiB);
+    CountedStep with_norms = mixed();
+    with_norms.wide = 3 * kMiB;  // elements that every rank has in FP32
+    EXPECT_EQ(mebibytes(memory_of_rank(with_norms, {4, Strategy::zero1}), Purpose::weights), 200 + 12);
 }
 
 TEST(Ranks, ByZero2ShareOutGradientsToo) {
     const RankMemory memory = memory_of_rank(mixed(), {4, Strategy::zero2});
-    EXPECT_EQ(mebibytes(memory, Purpose::gradients), 100 + 50);  // and two buckets that are under way
-    EXPECT_EQ(memory.total, (2800 - 300 - 600 - 250) * kMiB);
+    EXPECT_EQ(mebibytes(memory, Purpose::gradients), 100 + 75);  // and three buckets that are under way
+    EXPECT_EQ(memory.total, (2800 - 300 - 600 - 225) * kMiB);
 }
 
 TEST(Ranks, WithoutMastersKeepTheirWeightsWhole) {
     const RankMemory memory = memory_of_rank(fp32(), {4, Strategy::zero1});
     EXPECT_EQ(mebibytes(memory, Purpose::weights), 400);
+    EXPECT_EQ(mebibytes(memory, Purpose::masters), 100);  // what it updates, before it is handed round
     EXPECT_EQ(mebibytes(memory, Purpose::optimizer), 200);
 }
 
@@ -152,7 +159,7 @@ TEST(Ranks, SendTheSumsOfAnAccumulationOnce) {
 TEST(Cards, AreListedWhereOneIsNotKnown) {
     EXPECT_ERROR(card_named("h20"), UsageError, "--card h20: there is no such card (did you mean 'h200'?)");
     EXPECT_ERROR(card_named("h20"), UsageError, "there are h200, h100, a100");
-    EXPECT_ERROR(parse_strategy("zero3"), UsageError, "strategy 'zero3' is not known; there are ddp");
+    EXPECT_ERROR(parse_strategy("zero3"), UsageError, "strategy 'zero3' is not there");
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(Average, BeginsWithTheWeightsOfACheckpointThatHasNone) {
     EXPECT_EQ(setup.average->spec().since, setup.optimizer->state().taken);
     Stopper observer;
     resumed.fit(observer);
-    EXPECT_TRUE(says(observer.notes, "the average begins with the weights of step 9"));
+    EXPECT_TRUE(says(observer.notes, "the average begins with the weights of step 10"));
     EXPECT_TRUE(has_average(load_checkpoint(last_checkpoint(run))));
 }
 

@@ -209,6 +209,38 @@ DYING_TEST(ByKillNineAtAnyMomentLosesNothing) {
     expect_nothing_lost(9);
 }
 
+// The half-written file is there when it is killed, and is gone when the run goes on.
+DYING_TEST(WhileACheckpointIsBeingWrittenLosesNothing) {
+    ::setenv(kEpochs, "30", 1);
+    const ScratchFolder scratch;
+    const Undisturbed undisturbed(scratch.path());
+    const fs::path run = scratch.path() / "run";
+    const auto half_written = [&] {
+        std::error_code none;
+        for (fs::directory_iterator entry(run / "checkpoints", none), end; !none && entry != end; entry.increment(none))
+            if (is_temporary(entry->path())) return true;
+        return false;
+    };
+    std::mt19937 random(std::random_device{}());
+    int torn = 0;
+    for (int attempt = 0; attempt < 8; ++attempt) {
+        Child child(scratch.path());
+        const std::uintmax_t enough = size_of_metrics(run) + 400 * (1 + random() % 10);
+        while (child.running() && (size_of_metrics(run) < enough || !half_written())) {
+        }
+        child.kill();
+        torn += half_written();
+        if (fs::exists(run / "checkpoints")) {
+            EXPECT_TRUE(CheckpointFolder(run / "checkpoints", 3).latest().passed_over.empty());
+        }
+    }
+    EXPECT_GE(torn, 2) << "none was killed at the right moment";
+    ASSERT_EQ(Child(scratch.path()).wait(), 0);
+    expect_same_end(run, undisturbed.folder);
+    EXPECT_FALSE(half_written());
+    ::unsetenv(kEpochs);
+}
+
 DYING_TEST(ByKillNineKeepsTheBestCheckpointsAndStopsAtTheSameStep) {
     ::setenv(kStopsEarly, "1", 1);
     expect_nothing_lost(6);

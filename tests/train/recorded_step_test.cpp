@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "invar/core/error.h"
 #include "invar/core/host_side.h"
+#include "invar/kernels/dry/dry_run.h"
 #include "invar/train/setup.h"
 #include "invar/train/step.h"
+#include "tests/dist/thread_ranks.h"
 #include "tests/train/scratch_run.h"
 
 namespace invar {
@@ -123,6 +126,50 @@ TEST(RecordedStep, RunsTheFunctionAsItIsOnACpu) {
     EXPECT_EQ(step.parts(), 0);
     EXPECT_TRUE(step.settled({&batch, 1}));
     EXPECT_EQ(step.why_not(), "a CPU has nothing to gain from it");
+}
+
+// What a rank's steps were, one letter each: (e)ager, (r)ecorded or replayed. On a device that computes nothing.
+std::string steps_of(const std::vector<std::int64_t>& sizes, int cannot_record_at = -1, std::string* note = nullptr) {
+    const dry::DryRun run(Device::cuda());
+    int number = 0;
+    const auto step = [&](std::span<const Batch> group) {
+        check(HostSide::current() == nullptr || number != cannot_record_at, "a test cannot be recorded");
+        kernels_for(Device::cuda()).fill(group[0]["x"].view(), 1);
+        return group[0]["x"];
+    };
+    RecordedStep recorded(Device::cuda(), step, {true, [&](const std::string& text) {
+                                                     if (note != nullptr) *note = text;
+                                                 }});
+    std::string steps;
+    for (const std::int64_t size : sizes) {
+        const Batch batch({{"x", Tensor::empty({size}, Dtype::f32, Device::cuda())}}, size);
+        recorded(batch);
+        steps += recorded.parts() > 0 ? 'r' : 'e';
+        ++number;
+    }
+    return steps;
+}
+
+TEST(RecordedStepOfRanks, AreRecordedAndReplayedByAllOrByNone) {
+    EXPECT_EQ(steps_of({4, 4, 4, 4, 4, 4}), "eeerrr");
+    as_ranks(2, [](Communicator& ranks) {
+        EXPECT_EQ(steps_of({4, 4, 4, 4, 4, 4}), "eeerrr");
+        // One rank's batches have another shape now and then: it has nothing to replay there, so nobody does, until it
+        // is ready to record and all do so anew. What they recorded apart is never replayed together.
+        const std::vector<std::int64_t> mine = ranks.rank() == 0
+                                                   ? std::vector<std::int64_t>{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}
+                                                   : std::vector<std::int64_t>{4, 4, 4, 4, 3, 4, 3, 3, 3, 3, 4, 3};
+        EXPECT_EQ(steps_of(mine), "eeerereerrer");
+    });
+}
+
+TEST(RecordedStepOfRanks, RunOnWhereOneCannotRecord) {
+    as_ranks(3, [](Communicator& ranks) {
+        std::string note;
+        EXPECT_EQ(steps_of({4, 4, 4, 4, 4, 4}, ranks.rank() == 1 ? 3 : -1, &note), "eeeeee");
+        EXPECT_EQ(note, ranks.rank() == 1 ? "steps run without a CUDA graph: a test cannot be recorded"
+                                          : "steps run without a CUDA graph: another rank cannot record it");
+    });
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <list>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -26,12 +28,12 @@ using Clock = std::chrono::steady_clock;
 struct Note {
     enum class Kind : std::int32_t { asks, answers, failed };
     Kind kind;
-    std::int32_t length = 0;   // of the text
-    std::int64_t calls = 0;    // that the sender has come to
-    std::int64_t step = 0;     // of training
+    std::int32_t length = 0;  // of the text
+    std::int64_t calls = 0;   // that the sender has come to
+    std::int64_t step = 0;    // of training
     char text[1000] = {};
 };
-constexpr int kNoteTag = 1;
+constexpr int kNoteTag = 1, kPieceTag = 2;
 constexpr int kPatience = 10;  // times the time-out, for those who live
 
 void check_mpi(int code, const char* what) {
@@ -69,10 +71,21 @@ class MpiTransport final : public Transport {
 #endif
     }
 
-    void all_to_all(const void* from, void* to, std::size_t bytes) override {
-        MPI_Request request;
-        check_mpi(MPI_Ialltoall(from, count(bytes), MPI_BYTE, to, count(bytes), MPI_BYTE, data_, &request), "all_to_all");
-        complete(request, "all_to_all");
+    void all_to_all(const void* from, std::size_t bytes, std::size_t part, const Arrived& arrived) override {
+        std::array<std::vector<MPI_Request>, 2> travelling;
+        for (std::vector<std::byte>& each : parts_) each.resize(part * std::size_t(size_));
+        const auto send_off = [&](std::size_t i) {
+            const std::size_t begin = i * part;
+            if (begin >= bytes) return;
+            const auto* const out = static_cast<const std::byte*>(from) + begin;
+            travelling[i % 2] = swap_parts(out, bytes, parts_[i % 2].data(), part, std::min(part, bytes - begin));
+        };
+        send_off(0);
+        for (std::size_t i = 0; i * part < bytes; ++i) {
+            send_off(i + 1);
+            complete(travelling[i % 2], "all_to_all");
+            arrived(i * part, std::min(part, bytes - i * part), parts_[i % 2].data());
+        }
     }
     void all_gather(const void* from, void* to, std::size_t bytes) override {
         MPI_Request request;
@@ -86,7 +99,9 @@ class MpiTransport final : public Transport {
         complete(request, "broadcast");
     }
 
-    void set_status(std::int64_t step) override { step_ = step; }
+    void set_status(std::int64_t step) override {
+        step_ = step;
+    }
 
     void listen() override {
         for (;;) {
@@ -103,6 +118,11 @@ class MpiTransport final : public Transport {
             int done = 0;
             return MPI_Test(&each.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
         });
+    }
+
+    void look_after(std::chrono::duration<double> waited) override {
+        if (waited < timeout_) watched_ = 1;
+        if (waited > timeout_ * watched_) find_missing(std::chrono::duration_cast<Clock::duration>(waited)), ++watched_;
     }
 
     void tell_failure(const std::string& reason) override {
@@ -168,14 +188,33 @@ class MpiTransport final : public Transport {
         }
     }
 
+    // So many bytes to and from every other rank, whose pieces lie so far apart here and there.
+    std::vector<MPI_Request> swap_parts(const std::byte* out, std::size_t out_apart, std::byte* in,
+                                        std::size_t in_apart, std::size_t bytes) {
+        std::vector<MPI_Request> requests;
+        for (int away = 1; away < size_; ++away) {
+            const int target = (rank_ + away) % size_, source = (rank_ + size_ - away) % size_;
+            check_mpi(MPI_Irecv(in + std::size_t(source) * in_apart, count(bytes), MPI_BYTE, source, kPieceTag, data_,
+                                &requests.emplace_back()),
+                      "all_to_all");
+            check_mpi(MPI_Isend(out + std::size_t(target) * out_apart, count(bytes), MPI_BYTE, target, kPieceTag, data_,
+                                &requests.emplace_back()),
+                      "all_to_all");
+        }
+        return requests;
+    }
+
     // Tests it again and again: first at once, then with ever longer rests, since ranks may share their cores.
     void complete(MPI_Request& request, const char* what) {
+        complete(std::span(&request, 1), what);
+    }
+    void complete(std::span<MPI_Request> requests, const char* what) {
         ++calls_;
         const Clock::time_point begin = Clock::now();
         int patience = 1;
         for (int tries = 0;; ++tries) {
             int done = 0;
-            check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+            check_mpi(MPI_Testall(int(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), what);
             if (done) return;
             if (tries < 50) continue;
             if (tries < 200) {
@@ -190,8 +229,8 @@ class MpiTransport final : public Transport {
         }
     }
 
-    // Asks everybody. Who does not answer is gone or stopped; who does may be writing a checkpoint or reading slow data,
-    // and is waited for longer.
+    // Asks everybody. Who does not answer is gone or stopped; who does may be writing a checkpoint or reading slow
+    // data, and is waited for longer.
     void find_missing(Clock::duration waited) {
         answers_.assign(std::size_t(size_), {Note::Kind::asks});
         answers_[std::size_t(rank_)] = {Note::Kind::answers, 0, calls_, step_, {}};
@@ -226,8 +265,8 @@ class MpiTransport final : public Transport {
                 "rank {} lives, but has not come to where the others wait at step {} for {:.0f} s; is it reading slow "
                 "data, or out of memory?",
                 late, step_ + 1, seconds);
-        fail<RankError>("the ranks wait for each other at step {} for {:.0f} s: the network is slow or broken", step_ + 1,
-                        seconds);
+        fail<RankError>("the ranks wait for each other at step {} for {:.0f} s: the network is slow or broken",
+                        step_ + 1, seconds);
     }
 
     // Somebody wants us to stop: whether all are alive to do so together is asked once, soon.
@@ -242,10 +281,12 @@ class MpiTransport final : public Transport {
     };
     Hurry hurry_;
     const TransportTimeout timeout_;
+    int watched_ = 1;  // time-outs in what somebody waits for beside the calls
     MPI_Comm data_ = MPI_COMM_NULL, notes_ = MPI_COMM_NULL;
     int rank_ = 0, size_ = 1;
     std::int64_t calls_ = 0, step_ = 0;
-    std::list<Sending> sending_;  // their bytes must stay where they are
+    std::array<std::vector<std::byte>, 2> parts_;  // of other ranks: one that is looked at, one that comes
+    std::list<Sending> sending_;                   // their bytes must stay where they are
     std::vector<Note> answers_;
 };
 

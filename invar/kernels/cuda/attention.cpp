@@ -1,6 +1,8 @@
 #include "invar/kernels/cuda/attention.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 #include "invar/kernels/cuda/device.h"
 #include "invar/kernels/cuda/kernels.h"
@@ -9,18 +11,22 @@ namespace invar::cuda {
 
 namespace {
 
-constexpr std::int64_t kBlockBytes = std::int64_t(128) << 20;  // of scores at once
+// Of a tensor [batch, heads, length, width]: the samples of a block, positions from `first` on.
+View part(const View& x, const WeightsBlock& block, std::int64_t first, std::int64_t length) {
+    View v = x;
+    const std::int64_t at = block.sample * x.stride[0] + first * x.stride[2];
+    v.data = static_cast<char*>(x.data) + at * std::int64_t(size_of(x.dtype));
+    v.size[0] = block.samples, v.size[2] = length;
+    return v;
+}
 
-// [count, rows, columns] of a tensor [batch, heads, length, width]: heads from `head` on, positions from `first` on.
-View slab(const View& x, std::int64_t b, std::int64_t head, std::int64_t count, std::int64_t first, std::int64_t rows) {
-    View part;
-    part.dtype = x.dtype;
-    part.rank = 3;
-    const std::int64_t at = b * x.stride[0] + head * x.stride[1] + first * x.stride[2];
-    part.data = static_cast<char*>(x.data) + at * std::int64_t(size_of(x.dtype));
-    part.size[0] = count, part.size[1] = rows, part.size[2] = x.size[3];
-    part.stride[0] = x.stride[1], part.stride[1] = x.stride[2], part.stride[2] = x.size[3] > 1 ? x.stride[3] : 1;
-    return part;
+View dense(void* data, Dtype dtype, std::initializer_list<std::int64_t> sizes) {
+    View v;
+    v.data = data, v.dtype = dtype, v.rank = int(sizes.size());
+    std::copy(sizes.begin(), sizes.end(), v.size);
+    std::int64_t stride = 1;
+    for (int d = v.rank - 1; d >= 0; --d) v.stride[d] = stride, stride *= v.size[d];
+    return v;
 }
 
 View turned(View x) {
@@ -29,42 +35,48 @@ View turned(View x) {
     return x;
 }
 
-View dense3(void* data, Dtype dtype, std::int64_t n, std::int64_t rows, std::int64_t columns) {
-    View v;
-    v.data = data, v.dtype = dtype, v.rank = 3;
-    v.size[0] = n, v.size[1] = rows, v.size[2] = columns;
-    v.stride[0] = rows * columns, v.stride[1] = columns, v.stride[2] = 1;
-    return v;
+View first_rows(View x, std::int64_t count) {
+    x.size[1] = count;
+    return x;
 }
 
-View heads_of(const View& v, std::int64_t first, std::int64_t count) {
-    View part = v;
-    part.data = static_cast<char*>(v.data) + first * v.stride[0] * std::int64_t(size_of(v.dtype));
-    part.size[0] = count;
-    return part;
-}
+// A batch of matrices in scratch memory, one for each key's head of the samples of a block. Queries' heads that share
+// one lie below each other in it, so that one product serves them all, and sums over them where it must.
+class Matrices {
+  public:
+    Matrices(const AttentionSpec& spec, const AttentionBlocks& blocks, Dtype dtype, std::int64_t heads,
+             std::int64_t length, std::int64_t width)
+        : memory_(std::size_t(blocks.samples * heads * length * width) * size_of(dtype)),
+          dtype_(dtype),
+          heads_(heads),
+          kv_heads_(spec.kv_heads),
+          width_(width) {}
 
-// Blocks of queries such that the scores of all heads of one sample fit.
-struct Blocks {
-    const AttentionSpec& spec;
-    Dtype wide;
-    std::int64_t rows;
+    View as_tensor(const WeightsBlock& block, std::int64_t length) const {
+        return dense(memory_.data(), dtype_, {block.samples, heads_, length, width_});
+    }
+    View of(const WeightsBlock& block, std::int64_t length) const { return of(block, length, width_); }
+    View of(const WeightsBlock& block, std::int64_t length, std::int64_t width) const {
+        return dense(memory_.data(), dtype_, {block.samples * kv_heads_, heads_ / kv_heads_ * length, width});
+    }
 
-    Blocks(const AttentionSpec& s, Dtype dtype) : spec(s), wide(dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32) {
-        const std::int64_t row_bytes = s.heads * s.keys * std::int64_t(size_of(wide));
-        rows = std::clamp<std::int64_t>(kBlockBytes / std::max<std::int64_t>(row_bytes, 1), 1, s.queries);
-    }
-    std::size_t bytes(Dtype dtype) const { return std::size_t(spec.heads * rows * spec.keys) * size_of(dtype); }
-    // f(the block without its scores, keys that some query of it sees)
-    template <class F>
-    void each(const F& f) const {
-        for (std::int64_t b = 0; b < spec.batch; ++b)
-            for (std::int64_t first = 0; first < spec.queries; first += rows) {
-                const std::int64_t n = std::min(rows, spec.queries - first);
-                f(WeightsBlock{b, first, n, spec.keys_before(first + n), {}});
-            }
-    }
+  private:
+    Scratch memory_;
+    Dtype dtype_;
+    std::int64_t heads_, kv_heads_, width_;
 };
+
+// f(the block without its scores)
+template <class F>
+void each_block(const AttentionSpec& s, const AttentionBlocks& blocks, const F& f) {
+    for (std::int64_t b = 0; b < s.batch; b += blocks.samples)
+        for (std::int64_t first = 0; first < s.queries; first += blocks.rows) {
+            const std::int64_t rows = std::min(blocks.rows, s.queries - first);
+            f(WeightsBlock{b, std::min(blocks.samples, s.batch - b), first, rows, s.keys_before(first + rows), {}});
+        }
+}
+
+Dtype wide_of(Dtype dtype) { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
 }  // namespace
 
@@ -73,22 +85,27 @@ void CudaKernels::attention(const AttentionSpec& s, const View& q, const View& k
     if (s.batch * s.heads * s.queries == 0) return;
     const AttentionTensors tensors{q, k, v, y, kept, {}, {}, {}, {}};
     if (fused_attention(s, tensors) || flash_attention(s, tensors)) return;
-    const Blocks blocks(s, q.dtype);
-    const Scratch scores(blocks.bytes(blocks.wide)), weights(q.dtype == blocks.wide ? 0 : blocks.bytes(q.dtype));
-    blocks.each([&](WeightsBlock block) {
-        block.scores = dense3(scores.data(), blocks.wide, s.heads, block.rows, block.keys);
-        const View p =
-            weights.data() == nullptr ? block.scores : dense3(weights.data(), q.dtype, s.heads, block.rows, block.keys);
-        // With a head of keys for each of queries one call does all heads of a sample.
-        const std::int64_t batch = s.group() == 1 ? s.heads : 1;
-        for (std::int64_t h = 0; h < s.heads; h += batch)
-            matmul(slab(q, block.sample, h, batch, block.first, block.rows),
-                   turned(slab(k, block.sample, h / s.group(), batch, 0, block.keys)), {},
-                   heads_of(block.scores, h, batch), false);
+    const Dtype wide = wide_of(q.dtype);
+    const AttentionBlocks blocks(s, wide);
+    const Matrices queries(s, blocks, q.dtype, s.heads, blocks.rows, s.width);
+    const Matrices keys(s, blocks, q.dtype, s.kv_heads, s.keys, s.width);
+    const Matrices values(s, blocks, q.dtype, s.kv_heads, s.keys, s.value_width);
+    const Matrices results(s, blocks, q.dtype, s.heads, blocks.rows, s.value_width);
+    const Matrices scores(s, blocks, wide, s.heads, blocks.rows, s.keys);
+    const Matrices weights(s, blocks, q.dtype, q.dtype == wide ? 0 : s.heads, blocks.rows, s.keys);
+    each_block(s, blocks, [&](WeightsBlock block) {
+        const std::int64_t rows = block.rows, n = block.keys;
+        copy(part(q, block, block.first, rows), queries.as_tensor(block, rows));
+        if (block.first == 0) {
+            copy(part(k, block, 0, s.keys), keys.as_tensor(block, s.keys));
+            copy(part(v, block, 0, s.keys), values.as_tensor(block, s.keys));
+        }
+        block.scores = scores.of(block, rows, n);
+        const View p = q.dtype == wide ? block.scores : weights.of(block, rows, n);
+        matmul(queries.of(block, rows), turned(first_rows(keys.of(block, s.keys), n)), {}, block.scores, false);
         attention_weights(s, block, p, kept);
-        for (std::int64_t h = 0; h < s.heads; h += batch)
-            matmul(heads_of(p, h, batch), slab(v, block.sample, h / s.group(), batch, 0, block.keys), {},
-                   slab(y, block.sample, h, batch, block.first, block.rows), false);
+        matmul(p, first_rows(values.of(block, s.keys), n), {}, results.of(block, rows), false);
+        copy(results.as_tensor(block, rows), part(y, block, block.first, rows));
     });
 }
 
@@ -101,48 +118,47 @@ void CudaKernels::attention_backward(const AttentionSpec& s, const View& q, cons
     }
     const AttentionTensors tensors{q, k, v, y, kept, gy, gq, gk, gv};
     if (fused_attention_backward(s, tensors) || flash_attention_backward(s, tensors)) return;
-    const Blocks blocks(s, q.dtype);
-    const Scratch scores(blocks.bytes(blocks.wide)), gradients(blocks.bytes(blocks.wide));
-    const bool narrow = q.dtype != blocks.wide;
-    const Scratch weights(narrow ? blocks.bytes(q.dtype) : 0), score_gradients(narrow ? blocks.bytes(q.dtype) : 0);
-    // Sums over blocks and over the heads of a group stay wide until the end.
-    const std::size_t width = size_of(blocks.wide);
-    const Scratch wide_gk(std::size_t(s.kv_heads * s.keys * s.width) * width);
-    const Scratch wide_gv(std::size_t(s.kv_heads * s.keys * s.value_width) * width);
-    const View sum_k = dense3(wide_gk.data(), blocks.wide, s.kv_heads, s.keys, s.width);
-    const View sum_v = dense3(wide_gv.data(), blocks.wide, s.kv_heads, s.keys, s.value_width);
-    const auto first_keys = [](View x, std::int64_t count) {
-        x.size[1] = count;
-        return x;
-    };
-    blocks.each([&](WeightsBlock block) {
-        const std::int64_t b = block.sample, rows = block.rows, n = block.keys;
-        block.scores = dense3(scores.data(), blocks.wide, s.heads, rows, n);
-        const View g = dense3(gradients.data(), blocks.wide, s.heads, rows, n);
-        const View p = narrow ? dense3(weights.data(), q.dtype, s.heads, rows, n) : block.scores;
-        const View gs = narrow ? dense3(score_gradients.data(), q.dtype, s.heads, rows, n) : g;
-        if (block.first == 0) fill(sum_k, 0), fill(sum_v, 0);
-        const std::int64_t batch = s.group() == 1 ? s.heads : 1;
-        for (std::int64_t h = 0; h < s.heads; h += batch) {
-            const std::int64_t kv = h / s.group();
-            matmul(slab(q, b, h, batch, block.first, rows), turned(slab(k, b, kv, batch, 0, n)), {},
-                   heads_of(block.scores, h, batch), false);
-            matmul(slab(gy, b, h, batch, block.first, rows), turned(slab(v, b, kv, batch, 0, n)), {},
-                   heads_of(g, h, batch), false);
+    const Dtype wide = wide_of(q.dtype);
+    const bool narrow = q.dtype != wide;
+    const AttentionBlocks blocks(s, wide);
+    const Matrices queries(s, blocks, q.dtype, s.heads, blocks.rows, s.width);
+    const Matrices query_gradients(s, blocks, q.dtype, s.heads, blocks.rows, s.width);
+    const Matrices result_gradients(s, blocks, q.dtype, s.heads, blocks.rows, s.value_width);
+    const Matrices keys(s, blocks, q.dtype, s.kv_heads, s.keys, s.width);
+    const Matrices values(s, blocks, q.dtype, s.kv_heads, s.keys, s.value_width);
+    // Sums over blocks stay wide until the end.
+    const Matrices key_gradients(s, blocks, wide, s.kv_heads, s.keys, s.width);
+    const Matrices value_gradients(s, blocks, wide, s.kv_heads, s.keys, s.value_width);
+    const Matrices scores(s, blocks, wide, s.heads, blocks.rows, s.keys);
+    const Matrices gradients(s, blocks, wide, s.heads, blocks.rows, s.keys);
+    const Matrices weights(s, blocks, q.dtype, narrow ? s.heads : 0, blocks.rows, s.keys);
+    const Matrices score_gradients(s, blocks, q.dtype, narrow ? s.heads : 0, blocks.rows, s.keys);
+    each_block(s, blocks, [&](WeightsBlock block) {
+        const std::int64_t rows = block.rows, n = block.keys;
+        copy(part(q, block, block.first, rows), queries.as_tensor(block, rows));
+        copy(part(gy, block, block.first, rows), result_gradients.as_tensor(block, rows));
+        if (block.first == 0) {
+            copy(part(k, block, 0, s.keys), keys.as_tensor(block, s.keys));
+            copy(part(v, block, 0, s.keys), values.as_tensor(block, s.keys));
+            fill(key_gradients.of(block, s.keys), 0);
+            fill(value_gradients.of(block, s.keys), 0);
         }
+        block.scores = scores.of(block, rows, n);
+        const View g = gradients.of(block, rows, n);
+        const View p = narrow ? weights.of(block, rows, n) : block.scores;
+        const View gs = narrow ? score_gradients.of(block, rows, n) : g;
+        const View these_q = queries.of(block, rows), these_gy = result_gradients.of(block, rows);
+        const View these_k = first_rows(keys.of(block, s.keys), n), these_v = first_rows(values.of(block, s.keys), n);
+        matmul(these_q, turned(these_k), {}, block.scores, false);
+        matmul(these_gy, turned(these_v), {}, g, false);
         attention_weights_backward(s, block, g, kept, p, gs);
-        for (std::int64_t h = 0; h < s.heads; h += batch) {
-            const std::int64_t kv = h / s.group();
-            matmul(turned(heads_of(p, h, batch)), slab(gy, b, h, batch, block.first, rows), {},
-                   first_keys(heads_of(sum_v, kv, batch), n), true);
-            matmul(turned(heads_of(gs, h, batch)), slab(q, b, h, batch, block.first, rows), {},
-                   first_keys(heads_of(sum_k, kv, batch), n), true);
-            matmul(heads_of(gs, h, batch), slab(k, b, kv, batch, 0, n), {}, slab(gq, b, h, batch, block.first, rows),
-                   false);
-        }
+        matmul(turned(p), these_gy, {}, first_rows(value_gradients.of(block, s.keys), n), true);
+        matmul(turned(gs), these_q, {}, first_rows(key_gradients.of(block, s.keys), n), true);
+        matmul(gs, these_k, {}, query_gradients.of(block, rows), false);
+        copy(query_gradients.as_tensor(block, rows), part(gq, block, block.first, rows));
         if (block.first + rows < s.queries) return;
-        copy(sum_k, slab(gk, b, 0, s.kv_heads, 0, s.keys));
-        copy(sum_v, slab(gv, b, 0, s.kv_heads, 0, s.keys));
+        copy(key_gradients.as_tensor(block, s.keys), part(gk, block, 0, s.keys));
+        copy(value_gradients.as_tensor(block, s.keys), part(gv, block, 0, s.keys));
     });
 }
 

@@ -12,7 +12,7 @@ struct Rows {
     AttentionRule rule;
     WeightDrop drop;
     double scale;
-    std::int64_t sample, first, rows, keys;  // of the block
+    std::int64_t sample, first, rows, keys;  // of the block; a thread block's sample is this one and `blockIdx.z`
     std::int64_t kept_half;                  // from the largest scores of all rows to their sums
 
     Rows(const AttentionSpec& spec, const WeightsBlock& block)
@@ -26,15 +26,15 @@ struct Rows {
           kept_half(spec.batch * spec.heads * spec.queries) {}
     // Whether this query sees no key; scores that are -inf themselves are no reason to give zeros.
     template <int kGroup>
-    __device__ bool blind(std::int64_t q) const {
+    __device__ bool blind(std::int64_t b, std::int64_t q) const {
         if (!rule.may_blind()) return false;
         float any = 0;
-        for (std::int64_t k = threadIdx.x; k < keys; k += kGroup) any = rule.sees(sample, q, k) ? 1.0f : any;
+        for (std::int64_t k = threadIdx.x; k < keys; k += kGroup) any = rule.sees(b, q, k) ? 1.0f : any;
         return reduce<kGroup>(any, Larger{}) == 0.0f;
     }
     template <class C>
-    __device__ C score(const C* scores, std::int64_t h, std::int64_t q, std::int64_t k) const {
-        return rule.sees(sample, q, k) ? scores[k] * C(scale) + rule.added<C>(sample, h, q, k) : C(-INFINITY);
+    __device__ C score(const C* scores, std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
+        return rule.sees(b, q, k) ? scores[k] * C(scale) + rule.added<C>(b, h, q, k) : C(-INFINITY);
     }
 };
 
@@ -49,28 +49,28 @@ __device__ inline C e_to(C x) {
 template <class C>
 __global__ __launch_bounds__(kRowThreads) void weights_rows(const Rows r, const C* scores, const Dense weights,
                                                             C* kept) {
-    const std::int64_t h = blockIdx.y, row = blockIdx.x, q = r.first + row;
-    const std::int64_t at = (h * r.rows + row) * r.keys;
+    const std::int64_t b = r.sample + blockIdx.z, h = blockIdx.y, row = blockIdx.x, q = r.first + row;
+    const std::int64_t at = ((std::int64_t(blockIdx.z) * r.rule.heads + h) * r.rows + row) * r.keys;
     const C* const line = scores + at;
-    const bool blind = r.blind<kRowThreads>(q);
+    const bool blind = r.blind<kRowThreads>(b, q);
     C top = C(-INFINITY);
-    for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) top = Larger{}(top, r.score(line, h, q, k));
+    for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) top = Larger{}(top, r.score(line, b, h, q, k));
     top = reduce<kRowThreads>(top, Larger{});
     double sum = 0;
     if (!blind)
         for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads)
-            sum += double(e_to(r.score(line, h, q, k) - top));
+            sum += double(e_to(r.score(line, b, h, q, k) - top));
     sum = reduce<kRowThreads>(sum, Add{});
     if (threadIdx.x == 0) {
-        C* const place = kept + (r.sample * r.rule.heads + h) * r.rule.queries + q;
+        C* const place = kept + (b * r.rule.heads + h) * r.rule.queries + q;
         place[0] = blind ? C(0) : top, place[r.kept_half] = blind ? C(-1) : C(sum);
     }
     const C factor = C(1.0 / sum);
     const RngState rng = r.drop.sequence();
     for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) {
         C weight = C(0);
-        if (!blind) weight = e_to(r.score(line, h, q, k) - top) * factor;
-        if (r.drop.on) weight *= C(kept_share(r.drop.rule, rng, r.rule.place(r.sample, h, q, k)));
+        if (!blind) weight = e_to(r.score(line, b, h, q, k) - top) * factor;
+        if (r.drop.on) weight *= C(kept_share(r.drop.rule, rng, r.rule.place(b, h, q, k)));
         weights.put<C>(at + k, weight);
     }
 }
@@ -78,17 +78,17 @@ __global__ __launch_bounds__(kRowThreads) void weights_rows(const Rows r, const 
 template <class C>
 __global__ __launch_bounds__(kRowThreads) void gradient_rows(const Rows r, const C* scores, const C* gradients,
                                                              const C* kept, const Dense weights, const Dense out) {
-    const std::int64_t h = blockIdx.y, row = blockIdx.x, q = r.first + row;
-    const std::int64_t at = (h * r.rows + row) * r.keys;
+    const std::int64_t b = r.sample + blockIdx.z, h = blockIdx.y, row = blockIdx.x, q = r.first + row;
+    const std::int64_t at = ((std::int64_t(blockIdx.z) * r.rule.heads + h) * r.rows + row) * r.keys;
     const C *const line = scores + at, *const g = gradients + at;
-    const C* const place = kept + (r.sample * r.rule.heads + h) * r.rule.queries + q;
+    const C* const place = kept + (b * r.rule.heads + h) * r.rule.queries + q;
     // cuDNN keeps the logarithm of the sum of exponentials in place of the largest score, and no sum.
     const C top = place[0], sum_kept = place[r.kept_half], factor = sum_kept == C(0) ? C(1) : C(1.0 / double(sum_kept));
     const bool blind = sum_kept < C(0);
     const RngState rng = r.drop.sequence();
-    const auto weight = [&](std::int64_t k) { return blind ? C(0) : e_to(r.score(line, h, q, k) - top) * factor; };
+    const auto weight = [&](std::int64_t k) { return blind ? C(0) : e_to(r.score(line, b, h, q, k) - top) * factor; };
     const auto share = [&](std::int64_t k) {
-        return r.drop.on ? C(kept_share(r.drop.rule, rng, r.rule.place(r.sample, h, q, k))) : C(1);
+        return r.drop.on ? C(kept_share(r.drop.rule, rng, r.rule.place(b, h, q, k))) : C(1);
     };
     double sum = 0;
     for (std::int64_t k = threadIdx.x; k < r.keys; k += kRowThreads) sum += double(weight(k) * g[k] * share(k));
@@ -123,7 +123,7 @@ void show_nonfinite_rows(const AttentionSpec& spec, const View& y, const View& k
 
 void attention_weights(const AttentionSpec& spec, const WeightsBlock& block, const View& weights, const View& kept) {
     const Launch stream("attention");
-    const dim3 grid(unsigned(block.rows), unsigned(spec.heads));
+    const dim3 grid(unsigned(block.rows), unsigned(spec.heads), unsigned(block.samples));
     const Rows rows(spec, block);
     if (block.scores.dtype == Dtype::f64)
         weights_rows<double>
@@ -136,7 +136,7 @@ void attention_weights(const AttentionSpec& spec, const WeightsBlock& block, con
 void attention_weights_backward(const AttentionSpec& spec, const WeightsBlock& block, const View& gradients,
                                 const View& kept, const View& weights, const View& score_gradients) {
     const Launch stream("attention_backward");
-    const dim3 grid(unsigned(block.rows), unsigned(spec.heads));
+    const dim3 grid(unsigned(block.rows), unsigned(spec.heads), unsigned(block.samples));
     const Rows rows(spec, block);
     if (block.scores.dtype == Dtype::f64)
         gradient_rows<double><<<grid, kRowThreads, 0, stream>>>(rows, block.scores.as<double>(), gradients.as<double>(),

@@ -22,9 +22,10 @@ void show_nonfinite_rows(const AttentionSpec& spec, const View& y, const View& k
 bool flash_attention(const AttentionSpec& spec, const AttentionTensors& tensors);
 bool flash_attention_backward(const AttentionSpec& spec, const AttentionTensors& tensors);
 
-// A block of the weights of one sample: scores [heads, rows, keys] of queries from `first` on, f32 (f64).
+// A block of the weights: scores of some samples from `sample` on, of queries from `first` on, f32 (f64), dense as
+// [samples, heads, rows, keys].
 struct WeightsBlock {
-    std::int64_t sample, first, rows, keys;
+    std::int64_t sample, samples, first, rows, keys;
     View scores;
 };
 // Scores become weights, in the dtype of `weights`; what backward needs of each row goes into `kept`.

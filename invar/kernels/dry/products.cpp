@@ -90,11 +90,13 @@ void describe(Work& work, const AttentionSpec& s, const View& q, WorkKind kind, 
     work.flops = products * pairs_of(s) * double(s.width + s.value_width);
 }
 
-// Blocks of queries whose scores fit into so much, where there is no fused kernel (kernels/cuda/attention.cpp).
-double score_block(const AttentionSpec& s) {
-    constexpr double kBlockBytes = double(128 << 20);
-    const double row = double(s.heads * s.keys) * 4;
-    return row * std::clamp(kBlockBytes / std::max(row, 1.0), 1.0, double(std::max<std::int64_t>(s.queries, 1)));
+// What kernels/cuda/attention.cpp holds of a block where there is no fused kernel: matrices of its queries, keys and
+// values, `of_rows` for each query and `of_keys` for each key, beside the scores.
+double block_bytes(const AttentionSpec& s, double of_rows, double of_keys, double scores) {
+    const AttentionBlocks blocks(s, Dtype::f32);
+    const double widths = double(s.width + s.value_width) * double(blocks.samples);
+    return 4 * (widths * (of_rows * double(s.heads * blocks.rows) + of_keys * double(s.kv_heads * s.keys)) +
+                scores * double(blocks.scores(s)));
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ double score_block(const AttentionSpec& s) {
 void DryKernels::attention(const AttentionSpec& s, const View& q, const View& k, const View& v, const View& y,
                            const View& kept) {
     take_workspace();
-    if (on_gpu() && !is_sixteen_bit(q.dtype)) scratch(score_block(s));
+    if (on_gpu() && !is_sixteen_bit(q.dtype)) scratch(block_bytes(s, 1, 1, 1));
     if (!on_gpu()) scratch(widened(q) + widened(k) + widened(v) + widened(y));
     Work& work =
         note("attention", dense_bytes(q) + dense_bytes(k) + dense_bytes(v) + dense_bytes(y) + dense_bytes(kept));
@@ -116,7 +118,7 @@ void DryKernels::attention_backward(const AttentionSpec& s, const View& q, const
     if (on_gpu() && is_sixteen_bit(q.dtype))  // sums of rows, and the queries' gradient where it is not summed in order
         scratch(rows * 8 + (options_.deterministic ? 0 : rows * double(s.width) * 4));
     else if (on_gpu())
-        scratch(2 * score_block(s) + double(s.kv_heads * s.keys) * double(s.width + s.value_width) * 4);
+        scratch(block_bytes(s, 1.5, 2, 2));  // queries twice, and one gradient of results
     else
         scratch(widened(q) + widened(k) + widened(v) + widened(gy) + widened(gq) + widened(gk) + widened(gv));
     double bytes = 0;

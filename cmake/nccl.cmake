@@ -1,0 +1,11 @@
+# NCCL's header, with which libinvar_nccl.so is compiled where there is a CUDA device; the library itself is loaded at run time. Sets INVAR_HAS_NCCL.
+set(INVAR_HAS_NCCL FALSE)
+if(INVAR_HAS_CUDA)
+  find_path(INVAR_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_ROOT} ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_BIN_DIR}/.. /usr/local/cuda PATH_SUFFIXES include)
+  if(INVAR_NCCL_INCLUDE)
+    set(INVAR_HAS_NCCL TRUE)
+    message(STATUS "Ranks on GPUs by NCCL: ${INVAR_NCCL_INCLUDE}/nccl.h")
+  else()
+    message(STATUS "No NCCL (nccl.h) was found: GPUs exchange by way of the host")
+  endif()
+endif()

@@ -1,0 +1,169 @@
+// `invar runs`: the runs below a folder, side by side, with what they were told differently.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "invar/cli/commands.h"
+#include "invar/cli/common.h"
+#include "invar/cli/console.h"
+#include "invar/config/table.h"
+#include "invar/core/error.h"
+#include "invar/io/file.h"
+#include "invar/train/run_folder.h"
+#include "invar/train/summary.h"
+
+namespace invar::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct RunsArguments {
+    std::string folder = Config{}.output_dir, sort;
+    bool json = false;
+};
+
+struct FoundRun {
+    fs::path folder;
+    nlohmann::json summary = nlohmann::json::object();
+    std::map<std::string, std::string> settings;  // by key; empty where its configuration cannot be read
+};
+
+// Runs of a validation lie in a folder of their own, runs of other commands in theirs.
+constexpr int kDeepest = 4;
+
+void find_runs(const fs::path& folder, int depth, std::vector<fs::path>& found) {
+    if (RunFolder::is_run(folder)) return found.push_back(folder);
+    if (depth == kDeepest) return;
+    std::error_code error;
+    std::vector<fs::path> below;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+        std::error_code ignored;
+        if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) below.push_back(entry->path());
+    }
+    std::ranges::sort(below);
+    for (const fs::path& each : below) find_runs(each, depth + 1, found);
+}
+
+FoundRun look_at(const fs::path& folder) {
+    FoundRun run{folder, {}, {}};
+    if (nlohmann::json summary = read_summary(RunFolder::summary_of(folder)); summary.is_object())
+        run.summary = std::move(summary);
+    try {
+        const fs::path file = RunFolder::config_of(folder);
+        const Config config = parse_config(read_file(file), file.string());
+        for (const Field& field : config_fields())
+            if (field.applies(config)) run.settings[field.key] = field.print(config);
+    } catch (const Error&) {  // of a plug-in that is not here, say: the rest is told all the same
+    }
+    return run;
+}
+
+// Keys of which the runs have more than one value; where a run lies is no difference.
+std::vector<std::string> differing(const std::vector<FoundRun>& runs) {
+    std::map<std::string, std::vector<std::string>> values;
+    for (const FoundRun& run : runs)
+        for (const auto& [key, value] : run.settings) values[key].push_back(value);
+    std::vector<std::string> keys;
+    const auto known = std::ranges::count_if(runs, [](const FoundRun& run) { return !run.settings.empty(); });
+    for (const auto& [key, all] : values) {
+        if (key == "exp_name" || key == "output_dir") continue;
+        if (std::ptrdiff_t(all.size()) < known || std::ranges::count(all, all[0]) < std::ptrdiff_t(all.size()))
+            keys.push_back(key);
+    }
+    return keys;
+}
+
+std::string text_of(const nlohmann::json& summary, const std::string& key) {
+    const auto found = summary.find(key);
+    if (found == summary.end() || found->is_null()) return "-";
+    if (found->is_string()) return found->get<std::string>();
+    return found->is_number_float() ? fmt::format("{:.4g}", found->get<double>()) : found->dump();
+}
+
+// By a key of their summaries; "-key" has the largest first. Who has no such value comes last.
+void sort_runs(std::vector<FoundRun>& runs, std::string key) {
+    const bool falls = key.starts_with('-');
+    if (falls) key.erase(0, 1);
+    const auto has = [&](const FoundRun& run) { return run.summary.contains(key) && !run.summary[key].is_null(); };
+    check<UsageError>(std::ranges::any_of(runs, has),
+                      "--sort {}: no run has it in its summary.json; there are val_loss, steps, status and others",
+                      key);
+    std::ranges::stable_sort(runs, [&](const FoundRun& a, const FoundRun& b) {
+        if (!has(a) || !has(b)) return has(a) && !has(b);
+        return falls ? b.summary[key] < a.summary[key] : a.summary[key] < b.summary[key];
+    });
+}
+
+void print_runs(const std::vector<FoundRun>& runs, const std::vector<std::string>& keys) {
+    std::vector<std::string> metrics;
+    for (const FoundRun& run : runs)
+        for (const auto& [key, value] : run.summary.items())
+            if (key.starts_with("val_") && key != "val_samples" && std::ranges::find(metrics, key) == metrics.end())
+                metrics.push_back(key);
+    std::vector<std::string> header{"run", "status", "precision", "steps", "train_loss"};
+    header.insert(header.end(), metrics.begin(), metrics.end());
+    Table table(header);
+    for (const FoundRun& run : runs) {
+        std::vector<std::string> cells{run.folder.string()};
+        for (std::size_t i = 1; i < header.size(); ++i) cells.push_back(text_of(run.summary, header[i]));
+        table.row(cells);
+    }
+    std::vector<std::string> dispensable{"train_loss", "steps", "precision"};
+    dispensable.insert(dispensable.begin(), metrics.rbegin(), metrics.rend());
+    print(table.fitted("", dispensable));
+    if (runs.size() < 2 || keys.empty()) return;
+    say("");
+    say(paint(Colour::bold, "told differently"));
+    for (const FoundRun& run : runs) {
+        std::vector<std::string> told;
+        for (const std::string& key : keys)
+            if (const auto value = run.settings.find(key); value != run.settings.end())
+                told.push_back(key + "=" + value->second);
+        say(fmt::format("  {}: {}", run.folder.string(), fmt::join(told, " ")));
+    }
+}
+
+void print_json(const std::vector<FoundRun>& runs, const std::vector<std::string>& keys) {
+    for (const FoundRun& run : runs) {
+        nlohmann::json told = nlohmann::json::object();
+        for (const std::string& key : keys)
+            if (const auto value = run.settings.find(key); value != run.settings.end()) told[key] = value->second;
+        say(nlohmann::json({{"run", run.folder.string()}, {"summary", run.summary}, {"told_differently", told}})
+                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+}
+
+void list_runs(const RunsArguments& a) {
+    std::error_code error;
+    check<UsageError>(fs::is_directory(a.folder, error), "{}: there is no such folder; name one with runs in it",
+                      a.folder);
+    std::vector<fs::path> folders;
+    find_runs(a.folder, 0, folders);
+    check<UsageError>(!folders.empty(), "{}: there is no run in it", a.folder);
+    std::vector<FoundRun> runs;
+    for (const fs::path& folder : folders) runs.push_back(look_at(folder));
+    if (!a.sort.empty()) sort_runs(runs, a.sort);
+    const std::vector<std::string> keys = differing(runs);
+    a.json ? print_json(runs, keys) : print_runs(runs, keys);
+}
+
+}  // namespace
+
+void add_runs(CLI::App& app, int&) {
+    CLI::App* command = app.add_subcommand("runs", "List the runs below a folder, and what differs between them");
+    auto arguments = std::make_shared<RunsArguments>();
+    command->add_option("FOLDER", arguments->folder, "Where to look; runs/ where none is named")
+        ->option_text("[FOLDER]");
+    command->add_option("--sort", arguments->sort, "By a key of summary.json; -KEY has the largest first")
+        ->option_text("KEY");
+    command->add_flag("--json", arguments->json, "Print a JSON object for each run");
+    command->footer(example({"invar runs", "invar runs runs --sort -val_accuracy"}));
+    command->callback([arguments] { list_runs(*arguments); });
+}
+
+}  // namespace invar::cli

@@ -1,0 +1,220 @@
+#include "invar/diagnose/probe_compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "invar/core/error.h"
+#include "invar/core/format_info.h"
+#include "invar/core/printable.h"
+
+namespace invar {
+
+namespace {
+
+// A module may differ by so many units in the last place of the lower format. Sums in FP32 are ordered differently by
+// every library, which costs more units than a rounding.
+constexpr double kUnits = 4.0, kUnitsOfFp32 = 64.0;
+constexpr double kOtherWeights = 0.25;  // weights that differ by so much are those of two models
+
+double rounding_in(Dtype format) {
+    return (size_of(format) >= 4 ? kUnitsOfFp32 : kUnits) * format_info(format).epsilon;
+}
+
+Dtype fewer_digits(Dtype a, Dtype b) {
+    return format_info(a).epsilon >= format_info(b).epsilon ? a : b;
+}
+
+Dtype lowest_of(const ProbeStep& step) {
+    Dtype lowest = step.autocast.value_or(Dtype::f32);
+    for (const ProbeTensor& t : step.tensors)
+        if (t.kind == ProbeKind::output && t.dtype != Dtype::f64) lowest = fewer_digits(lowest, t.dtype);
+    return lowest;
+}
+
+bool is_random(const std::string& class_name) {
+    return class_name.find("Dropout") != class_name.npos || class_name.find("DropPath") != class_name.npos;
+}
+
+// Whether a small difference decides which gradients pass.
+bool is_gate(const std::string& class_name) {
+    return class_name.find("ReLU") != class_name.npos || class_name.find("MaxPool") != class_name.npos ||
+           class_name.starts_with("Hard");
+}
+
+// ||a - b||^2 and the larger of ||a||^2 and ||b||^2, over what is finite.
+struct Apart {
+    double difference = 0.0, size_a = 0.0, size_b = 0.0;
+    void add(const ProbeTensor& a, const ProbeTensor& b, double scale_a = 1.0, double scale_b = 1.0) {
+        for (std::size_t i = 0; i < std::min(a.sample.size(), b.sample.size()); ++i) {
+            const double x = double(a.sample[i]) / scale_a, y = double(b.sample[i]) / scale_b;
+            if (!std::isfinite(x) || !std::isfinite(y)) continue;
+            difference += (x - y) * (x - y), size_a += x * x, size_b += y * y;
+        }
+    }
+    double share() const { return difference > 0 ? std::sqrt(difference / std::max(size_a, size_b)) : 0.0; }
+};
+
+class StepComparison {
+  public:
+    StepComparison(const ProbeStep& a, const ProbeStep& b, Dtype lower);
+    std::optional<ProbeParting> run(std::vector<ProbeDifference>& rows);
+    // Where the weights that the step began with differ by more than rounding.
+    std::optional<ProbeParting> weights_apart() const;
+    bool other_weights() const { return weights_.share() > kOtherWeights; }
+
+  private:
+    double difference(const ProbeTensor& in_a, const ProbeTensor& in_b) const {
+        const bool scaled = in_a.kind == ProbeKind::output_grad;
+        Apart apart;
+        apart.add(in_a, in_b, scaled ? a_.scale : 1.0, scaled ? b_.scale : 1.0);
+        return apart.share();
+    }
+    double inputs_of(const std::string& module) const;
+    double drift_of(const std::string& module) const;  // what its weights explain
+    double allowed(const ProbeTensor& t) const;
+    void pass(const ProbeTensor& t, double difference);
+    ProbeParting parting(const ProbeTensor& t, ProbeParting::Why why, double difference, double allowed) const;
+
+    const ProbeStep& a_;
+    const ProbeStep& b_;
+    Dtype lower_;
+    std::map<std::string, Apart> weights_of_;  // by module
+    Apart weights_;
+    double walked_ = 0.0;    // squares of what the modules so far were allowed
+    double at_gates_ = 0.0;  // differences there, forward
+    double most_ = 0.0;      // the largest difference, forward
+};
+
+StepComparison::StepComparison(const ProbeStep& a, const ProbeStep& b, Dtype lower) : a_(a), b_(b), lower_(lower) {
+    for (const ProbeTensor& weight : a_.tensors) {
+        const ProbeTensor* const other = weight.kind == ProbeKind::weight ? b_.find(weight) : nullptr;
+        if (other == nullptr || other->shape != weight.shape) continue;
+        weights_of_[weight.module].add(weight, *other);
+        weights_.add(weight, *other);
+    }
+}
+
+double StepComparison::drift_of(const std::string& module) const {
+    constexpr double kAmplified = 2.0;  // sums cancel, and errors do not
+    const auto weights = weights_of_.find(module);
+    return weights != weights_of_.end() ? kAmplified * weights->second.share() : 0.0;
+}
+
+// Errors of the modules on the way add up as a random walk does, and so does what their weights differ by. Where a gate
+// decides otherwise in one of the two, a gradient is lost whole: a share of them, of which the root is the error.
+double StepComparison::allowed(const ProbeTensor& t) const {
+    const double own = rounding_in(lower_);
+    const double drift = drift_of(t.module);
+    const double gates = t.kind == ProbeKind::output_grad ? std::max(at_gates_, most_) : 0.0;
+    return std::sqrt(walked_ + own * own + drift * drift + gates);
+}
+
+void StepComparison::pass(const ProbeTensor& t, double difference) {
+    const double own = rounding_in(lower_);
+    const double drift = drift_of(t.module);
+    walked_ += own * own + drift * drift;
+    if (t.kind != ProbeKind::output) return;
+    most_ = std::max(most_, difference);
+    if (is_gate(t.class_name)) at_gates_ += difference;
+}
+
+double StepComparison::inputs_of(const std::string& module) const {
+    double most = 0.0;
+    for (const ProbeTensor& t : a_.tensors)
+        if (t.kind == ProbeKind::input && t.module == module)
+            if (const ProbeTensor* const other = b_.find(t)) most = std::max(most, difference(t, *other));
+    return most;
+}
+
+ProbeParting StepComparison::parting(const ProbeTensor& t, ProbeParting::Why why, double difference,
+                                     double allowed) const {
+    ProbeParting p;
+    p.why = why, p.step = a_.step, p.module = t.module, p.class_name = p.class_in_b = t.class_name;
+    p.direction = t.kind == ProbeKind::output_grad ? Direction::backward : Direction::forward;
+    p.difference = difference, p.allowed = allowed;
+    p.inputs = inputs_of(t.module);
+    return p;
+}
+
+std::optional<ProbeParting> StepComparison::weights_apart() const {
+    for (const ProbeTensor& t : a_.tensors) {
+        const auto found = t.kind == ProbeKind::weight ? weights_of_.find(t.module) : weights_of_.end();
+        if (found == weights_of_.end() || found->second.share() <= rounding_in(lower_)) continue;
+        return parting(t, ProbeParting::Why::weights, found->second.share(), rounding_in(lower_));
+    }
+    return {};
+}
+
+std::optional<ProbeParting> StepComparison::run(std::vector<ProbeDifference>& rows) {
+    using Why = ProbeParting::Why;
+    rows.clear();
+    std::optional<ProbeParting> first;
+    for (const ProbeTensor& t : a_.tensors) {
+        if (t.kind == ProbeKind::weight || t.kind == ProbeKind::weight_grad) continue;
+        const bool of_model = t.module.empty();
+        if (of_model && t.kind != ProbeKind::input) continue;
+        const ProbeTensor* const other = b_.find(t);
+        if (other == nullptr) continue;
+        const double apart = difference(t, *other), most = of_model ? rounding_in(lower_) : allowed(t);
+        const bool shape = t.shape != other->shape, finite = t.finite() == other->finite();
+        const bool parts = shape || !finite || apart > most;
+        const auto why = [&] {
+            if (shape) return Why::shape;
+            if (!finite) return Why::not_finite;
+            if (of_model) return Why::data;
+            if (t.kind == ProbeKind::input) return Why::between_modules;
+            return is_random(t.class_name) ? Why::random : Why::rounding;
+        };
+        if (parts && !first) first = parting(t, why(), apart, most), first->class_in_b = other->class_name;
+        if (t.kind == ProbeKind::input) continue;
+        rows.push_back({t.module, t.class_name,
+                        t.kind == ProbeKind::output_grad ? Direction::backward : Direction::forward, t.dtype,
+                        other->dtype, apart, most, parts});
+        pass(t, apart);
+    }
+    return first;
+}
+
+}  // namespace
+
+ProbeComparison compare_probes(const Probe& a, const Probe& b) {
+    ProbeComparison result;
+    result.title_a = a.title(), result.title_b = b.title();
+    std::set<std::string> in_a, in_b;
+    for (const auto& [name, class_name] : a.modules) in_a.insert(name);
+    for (const auto& [name, class_name] : b.modules) in_b.insert(name);
+    for (const std::string& name : in_a)
+        if (!in_b.contains(name)) result.only_in_one.push_back(fmt::format("{}: {}", a.folder.string(), name));
+    for (const std::string& name : in_b)
+        if (!in_a.contains(name)) result.only_in_one.push_back(fmt::format("{}: {}", b.folder.string(), name));
+    for (const ProbeLine& line : a.lines) {
+        const auto same = [&](const ProbeLine& other) { return other.step == line.step; };
+        const auto other = std::find_if(b.lines.begin(), b.lines.end(), same);
+        if (other == b.lines.end()) continue;
+        const ProbeStep step_a = a.load(line), step_b = b.load(*other);
+        result.lower = fewer_digits(lowest_of(step_a), lowest_of(step_b));
+        StepComparison step(step_a, step_b, result.lower);
+        const std::optional<ProbeParting> weights = result.steps.empty() ? step.weights_apart() : std::nullopt;
+        if (!weights && step.other_weights()) {
+            result.other_weights_from = line.step;
+            break;
+        }
+        result.steps.push_back(line.step);
+        result.parting = step.run(result.rows);
+        // In the first step that both have, nothing but the weights is to blame where these differ.
+        if (weights && (!result.parting || result.parting->why != ProbeParting::Why::data)) result.parting = weights;
+        check<UsageError>(!result.rows.empty(), "{} and {} have no module in common in step {}: probe one model twice",
+                          a.folder.string(), b.folder.string(), line.step);
+        if (result.parting) break;
+    }
+    check<UsageError>(!result.steps.empty(),
+                      "{} and {} have no step in common; probe both with the same `every` or `steps`",
+                      a.folder.string(), b.folder.string());
+    return result;
+}
+
+}  // namespace invar

@@ -1,0 +1,46 @@
+// The steps of a run again, from a checkpoint or from its beginning: as it was, to come back to the state before a
+// step, or in FP32, or more slowly, to see whether the trouble comes again.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "invar/train/recovery_policy.h"
+
+namespace invar {
+
+// Where a rerun begins.
+struct RerunStart {
+    std::shared_ptr<const Task> task;
+    LossFunction loss;
+    Config config;                     // what is trained now
+    std::filesystem::path checkpoint;  // "" is the beginning
+};
+
+// A run of its own; the random numbers of others are left as they were when it ends.
+class Rerun {
+  public:
+    explicit Rerun(const RerunStart& start);
+    ~Rerun();
+    Rerun(const Rerun&) = delete;
+    Rerun& operator=(const Rerun&) = delete;
+
+    // Trains until so many steps are done, or the run breaks, which is then told.
+    std::optional<Instability> train_until(std::int64_t step);
+    // Whether the loss was thrown off and has not come back yet.
+    bool is_thrown_off() const { return stability_.thrown_off_at() != nullptr; }
+    Setup& setup() { return setup_; }
+    const Progress& progress() const { return progress_; }
+
+  private:
+    const RngState others_;
+    Setup setup_;
+    Progress progress_;
+    Stability stability_;
+};
+
+// What FP32 makes of the steps to the failed one and some after it; and, where it fails too, a learning rate with which
+// they go well. Sets that and the remedy; says it in a sentence.
+std::string try_in_full_precision(const RerunStart& start, const FailedStep& step, Explanation& why);
+
+}  // namespace invar
