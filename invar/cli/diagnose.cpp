@@ -214,8 +214,8 @@ std::optional<int> diagnose_words_of_probes(const DiagnoseArguments& a) {
         if (!is_override(word)) probes.folders.push_back(word), any = any || is_probe(word);
     check<UsageError>(any || a.patch.empty(), "--patch is for a probe of a PyTorch run");
     if (!any) return {};
-    check<UsageError>(a.overrides().empty(), "{}: a probe is read as it is; it has no keys to set",
-                      a.overrides().front());
+    for (const std::string& key : a.overrides())
+        fail<UsageError>("{}: a probe is read as it is; it has no keys to set", key);
     return diagnose_probes(probes);
 }
 
