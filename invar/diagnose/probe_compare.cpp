@@ -179,6 +179,14 @@ std::optional<ProbeParting> StepComparison::run(std::vector<ProbeDifference>& ro
     return first;
 }
 
+// A step that one of them skipped is an update that its weights lack, and says nothing of any module.
+void explain_by_skips(ProbeParting& parting, const ProbeStep& a, const ProbeStep& b) {
+    using Why = ProbeParting::Why;
+    parting.skips_in_a = a.skips, parting.skips_in_b = b.skips;
+    const bool of_values = parting.why == Why::rounding || parting.why == Why::between_modules;
+    if (a.skips != b.skips && of_values) parting.why = Why::skips;
+}
+
 }  // namespace
 
 ProbeComparison compare_probes(const Probe& a, const Probe& b) {
@@ -207,6 +215,7 @@ ProbeComparison compare_probes(const Probe& a, const Probe& b) {
         result.parting = step.run(result.rows);
         // In the first step that both have, nothing but the weights is to blame where these differ.
         if (weights && (!result.parting || result.parting->why != ProbeParting::Why::data)) result.parting = weights;
+        if (result.parting) explain_by_skips(*result.parting, step_a, step_b);
         check<UsageError>(!result.rows.empty(), "{} and {} have no module in common in step {}: probe one model twice",
                           a.folder.string(), b.folder.string(), line.step);
         if (result.parting) break;

@@ -17,13 +17,14 @@ struct ProbeDifference {
 };
 
 struct ProbeParting {
-    enum class Why : std::uint8_t { rounding, between_modules, not_finite, random, data, weights, shape };
+    enum class Why : std::uint8_t { rounding, between_modules, not_finite, random, data, weights, shape, skips };
     Why why = Why::rounding;
     std::int64_t step = 0;
     Direction direction = Direction::forward;
     std::string module, class_name, class_in_b;
     double difference = 0.0, allowed = 0.0;
-    double inputs = 0.0;  // by which the module's inputs differ
+    double inputs = 0.0;                          // by which the module's inputs differ
+    std::int64_t skips_in_a = 0, skips_in_b = 0;  // steps that a scaler had skipped by then
 };
 
 struct ProbeComparison {

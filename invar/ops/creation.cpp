@@ -1,6 +1,7 @@
 #include "invar/ops/creation.h"
 
 #include "invar/core/error.h"
+#include "invar/core/promised.h"
 #include "invar/kernels/kernels.h"
 #include "invar/ops/shape_tools.h"
 
@@ -8,9 +9,19 @@ namespace invar::ops {
 
 namespace {
 
-Tensor random_target(const char* op, const Shape& shape, Dtype dtype, Device device) {
+constexpr std::int64_t kWorthDeferring = 1024;  // elements: a page
+
+// Draws now, or when somebody first reads the result; the numbers are reserved now.
+template <class Draw>
+Tensor drawn(const char* op, const Shape& shape, Dtype dtype, Device device, Generator& generator, const Draw& draw) {
     if (!is_floating(dtype)) fail<UsageError>("{}: makes floating tensors, not {}", op, name_of(dtype));
-    return Tensor::empty(shape, dtype, device);
+    const RngState numbers = generator.reserve(counters_for(shape.numel()));
+    const Fill fill = [=](const Tensor& result) { draw(kernels_for(result.device()), result.view(), numbers); };
+    if (DeferDraws::active() && device == Device{} && shape.numel() >= kWorthDeferring)
+        return deferred_tensor(shape, dtype, fill);
+    Tensor result = Tensor::empty(shape, dtype, device);
+    fill(result);
+    return result;
 }
 
 }  // namespace
@@ -46,9 +57,9 @@ Tensor uniform(const Shape& shape, double low, double high, Dtype dtype, Device 
 }
 
 Tensor uniform(const Shape& shape, double low, double high, Dtype dtype, Device device, Generator& generator) {
-    Tensor result = random_target("uniform", shape, dtype, device);
-    kernels_for(device).uniform(result.view(), low, high, generator.reserve(counters_for(result.numel())));
-    return result;
+    return drawn("uniform", shape, dtype, device, generator, [=](Kernels& kernels, const View& out, RngState numbers) {
+        kernels.uniform(out, low, high, numbers);
+    });
 }
 
 Tensor normal(const Shape& shape, double mean, double deviation, Dtype dtype, Device device) {
@@ -56,9 +67,9 @@ Tensor normal(const Shape& shape, double mean, double deviation, Dtype dtype, De
 }
 
 Tensor normal(const Shape& shape, double mean, double deviation, Dtype dtype, Device device, Generator& generator) {
-    Tensor result = random_target("normal", shape, dtype, device);
-    kernels_for(device).normal(result.view(), mean, deviation, generator.reserve(counters_for(result.numel())));
-    return result;
+    return drawn("normal", shape, dtype, device, generator, [=](Kernels& kernels, const View& out, RngState numbers) {
+        kernels.normal(out, mean, deviation, numbers);
+    });
 }
 
 }  // namespace invar::ops

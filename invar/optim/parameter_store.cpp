@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/core/promised.h"
 
 namespace invar {
 
@@ -111,7 +112,7 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
     had_gradients_.resize(parameters_.size());
     open_.resize(buckets_.size());
     arrived_ = buckets_.size();
-    for (std::size_t i = 0; i < parameters_.size(); ++i) move_in(i, parameters_[i]->value);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) move_in(i, settled(parameters_[i]->value));
     zero_gradients();
 }
 

@@ -135,6 +135,7 @@ class ParameterStore final : private ParameterHome, private Arrivals {
     bool keeps_all_ = false;              // masters are not to be shared out
     std::vector<bool> had_gradients_;     // zero2: before their bucket was let go
     Tensor gradient_share_, weight_share_;
+    mutable std::optional<std::uint64_t> shared_at_;  // the version of the weights that weight_share_ is a part of
     Tensor promised_;                                 // all weights, where masters are shared out
     std::vector<Communicator::Ticket> on_their_way_;  // shadows of buckets, in order; 0: they were never sent
     std::size_t arrived_ = 0;                         // buckets whose shadows are here

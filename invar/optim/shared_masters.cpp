@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "invar/core/error.h"
+#include "invar/core/host_side.h"
 #include "invar/core/promised.h"
 #include "invar/optim/parameter_store.h"
 
@@ -37,8 +38,10 @@ Tensor ParameterStore::known_weights() {
 }
 
 void ParameterStore::bump_versions() const {
+    const bool current = shared_at_ == weights_.version();
     for (const Tensor* written : {&weights_, &promised_, &weight_share_, &shadow_})
         if (*written) written->bump_version();
+    if (current) shared_at_ = weights_.version();
 }
 
 std::int64_t ParameterStore::own_begin(const Bucket& bucket) const {
@@ -54,12 +57,15 @@ ParameterStore::OwnPart ParameterStore::own_part(std::size_t i) const {
     return {from - all.begin, held_at + from - begin, std::max<std::int64_t>(to - from, 0)};
 }
 
-// Whoever sets weights that every rank has sets all of them; the share is what of them is this rank's.
+// Whoever sets weights that every rank has sets all of them; the share is what of them is this rank's. After a step it
+// is that already. A recording takes it in any case: when it is replayed, somebody may have set weights before.
 void ParameterStore::take_weight_share() const {
+    if (shared_at_ == weights_.version() && HostSide::current() == nullptr) return;
     for (const Bucket& bucket : buckets_)
         if (bucket.begin < weights_.numel())
             kernels_for(device()).copy(weights_.window(own_begin(bucket), {bucket.piece}).view(),
                                        weight_share_.window(bucket.share, {bucket.piece}).view());
+    shared_at_ = weights_.version();
 }
 
 // Shadows are sent in the order in which forward reads them, and by way of the host forward begins before they are
@@ -83,6 +89,7 @@ void ParameterStore::publish_weights() {
         on_their_way_[b] = ranks.all_gather(piece, shadow_.window(bucket.begin, {bucket.count}));
     }
     if (whole != 0) ranks.wait(whole);
+    shared_at_ = weights_.version();
     refresh_shadow();
     if (!promised_) return;
     arrived_ = 0;
@@ -116,6 +123,7 @@ void ParameterStore::share_masters_out() {
     if (low_from_ > 0) kernels_for(device()).copy(weights_.window(0, {low_from_}).view(), kept.view());
     promised_ = promised_weights(total_, device());
     weights_ = kept;
+    shared_at_ = weights_.version();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         const Tensor& from = places_[i].begin < low_from_ ? weights_ : promised_;
         set_value(i, from.window(places_[i].begin, parameters_[i]->value.shape()));
@@ -137,6 +145,7 @@ void ParameterStore::hold_all_masters() {
                                                all.window(bucket.begin, {bucket.count}));
     if (last != 0) sharding_.ranks->wait(last);
     weights_ = all;
+    shared_at_ = weights_.version();
     promised_ = {};
     for (std::size_t i = 0; i < parameters_.size(); ++i)
         set_value(i, weights_.window(places_[i].begin, parameters_[i]->value.shape()));

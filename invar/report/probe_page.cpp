@@ -71,8 +71,12 @@ Json verdict_json(const ProbeRow& row, std::size_t i) {
 
 std::string_view name_of_why(ProbeParting::Why why) {
     constexpr std::string_view kNames[] = {"rounding", "between modules", "not finite", "random",
-                                           "data",     "weights",         "shape"};
+                                           "data",     "weights",         "shape",      "skips"};
     return kNames[static_cast<std::size_t>(why)];
+}
+
+std::string counted_steps(std::int64_t count) {
+    return count == 0 ? "no step" : fmt::format("{} step{}", count, count == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -168,6 +172,12 @@ std::string parting_sentence(const ProbeComparison& c) {
                             amount);
     else if (p.why == Why::between_modules)
         text += fmt::format("they part before {}: its inputs differ {}, in code between modules", where, amount);
+    else if (p.why == Why::skips)
+        text += fmt::format(
+            "they part at {}, {}: by then a scaler had skipped {} in a and {} in b, so their weights have not had the "
+            "same "
+            "updates; compare steps before that, or begin both with a scale that skips none",
+            where, amount, counted_steps(p.skips_in_a), counted_steps(p.skips_in_b));
     else if (p.direction == Direction::backward)
         text += fmt::format("they part at the gradients that reach {}, {}", where, amount);
     else

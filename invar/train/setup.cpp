@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "invar/core/error.h"
+#include "invar/core/promised.h"
 #include "invar/core/version.h"
 #include "invar/dist/launcher.h"
 #include "invar/kernels/devices.h"
@@ -135,12 +136,16 @@ std::string module_of(const std::string& parameter) {
 
 std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config) {
     default_generator().set_state({std::uint64_t(config.seed), 0});
-    std::unique_ptr<Module> model = task.make_model();
+    std::unique_ptr<Module> model;
+    {
+        const DeferDraws one_by_one;  // whoever trains it moves its weights into memory of its own
+        model = task.make_model();
+    }
     if (!config.init_from.empty()) {
         try {
             load_weights(*model, config.init_from, &config.init_fresh);
             for (const Parameter* p : model->parameters())
-                check(kernels_for(p->value.device()).all_finite(p->value.view()),
+                check(kernels_for(p->value.device()).all_finite(settled(p->value).view()),
                       "{}: {} holds NaN or infinite values, from which nothing can be learned", config.init_from,
                       p->name);
         } catch (const IoError&) {

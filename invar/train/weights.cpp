@@ -7,6 +7,7 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/core/promised.h"
 #include "invar/hub/weight_files.h"
 #include "invar/nn/mismatch.h"
 #include "invar/train/find_checkpoint.h"
@@ -116,6 +117,16 @@ Sources match(Module& model, const WeightFiles& files, const std::vector<std::st
     return sources;
 }
 
+// What nobody has read yet is read from the file in its place, when somebody asks for it. It has been read once, and so
+// is known to be whole.
+void read_later(Parameter& parameter, std::shared_ptr<const WeightFiles> files, const WeightFiles::Place& place) {
+    const bool learns = parameter.value.requires_grad();
+    parameter.value = deferred_tensor(
+        parameter.value.shape(), parameter.value.dtype(),
+        [files, place, layout = parameter.layout](const Tensor& value) { from_file(place.read(), value, layout); });
+    parameter.value.set_requires_grad(learns);
+}
+
 bool same_bytes(const Tensor& a, const Tensor& b) {
     return a.dtype() == b.dtype() && a.bytes() == b.bytes() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
@@ -123,16 +134,23 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void load_weights(Module& model, const std::filesystem::path& path, const std::vector<std::string>* fresh) {
-    const WeightFiles files(is_run(path) ? find_whole_checkpoint(path, "last").path : path);
+    const auto files =
+        std::make_shared<const WeightFiles>(is_run(path) ? find_whole_checkpoint(path, "last").path : path);
     try {
-        const Sources sources = match(model, files, fresh);
+        const Sources sources = match(model, *files, fresh);
         const PurposeScope purpose(Purpose::data);
+        std::map<std::string, Parameter*> parameters;
+        for (Parameter* parameter : model.parameters()) parameters.emplace(parameter->name, parameter);
         for (const auto& [name, places] : sources) {
             const Tensor weight = places[0].read();
             for (std::size_t i = 1; i < places.size(); ++i)
                 check(same_bytes(weight, places[i].read()), "{} and {} differ, and are one tensor of this model",
                       Quoted{places[0].entry->name}, Quoted{places[i].entry->name});
-            model.load_state_dict({{name, weight}}, false);
+            const auto own = parameters.find(name);
+            if (own != parameters.end() && is_deferred(own->second->value))
+                read_later(*own->second, files, places[0]);
+            else
+                model.load_state_dict({{name, weight}}, false);
         }
     } catch (const IoError&) {
         throw;  // names the file already

@@ -133,6 +133,26 @@ TEST_F(ProbeComparisonTest, WantsTheSameWeightsInTheFirstStepAndLetsThemDriftLat
     EXPECT_TRUE(compare_probes(open_probe(folder_ / "a"), open_probe(folder_ / "b")).parting);
 }
 
+TEST_F(ProbeComparisonTest, NamesStepsThatOnlyOneOfThemHasSkipped) {
+    const std::vector<Planted> good = b_;
+    disturb("fc1", "output", 0.1f);
+    probes::plant(folder_ / "a", {{1, a_}, {4, a_}});
+    const auto later = [&](int skips) {
+        probes::plant(folder_ / "b", {{1, good}, {4, b_, {{"skips", skips}}}});
+        return compare_probes(open_probe(folder_ / "a"), open_probe(folder_ / "b"));
+    };
+    EXPECT_EQ(later(0).parting->why, Why::rounding);
+    const ProbeComparison c = later(1);
+    ASSERT_TRUE(c.parting);
+    EXPECT_EQ(c.parting->why, Why::skips);
+    EXPECT_NE(parting_sentence(c).find("had skipped no step in a and 1 step in b"), std::string::npos)
+        << parting_sentence(c);
+    b_ = good;
+    EXPECT_FALSE(later(1).parting) << "a skip by itself is no difference";
+    find(b_, "act", "output").values[5] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(later(1).parting->why, Why::not_finite);
+}
+
 TEST_F(ProbeComparisonTest, AllowsGradientsWhatGatesThatDecideOtherwiseCost) {
     disturb("act", "output", 1e-5f);  // within the rounding of FP32's sums
     disturb("fc1", "output_grad", 2e-3f);

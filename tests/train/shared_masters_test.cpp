@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "invar/io/safetensors.h"
 #include "invar/models/resnet.h"
 #include "invar/ops/ops.h"
 #include "invar/train/trainer.h"
@@ -42,6 +43,43 @@ TEST(Ranks, HoldNothingElseOfAllButWhatForwardReads) {
             EXPECT_EQ(store.own_weights().numel() * ranks.size(), store.elements());
             EXPECT_EQ(store.held_moment(0).numel() * ranks.size(), store.elements());
             EXPECT_EQ(store.shadow().numel(), store.elements());
+        });
+    }
+}
+
+// Nor while it is made: a parameter at a time is drawn, or read from a file, and what of it is this rank's is kept.
+TEST(Ranks, NeverHoldAWholeModelWhileTheyAreSetUp) {
+    const ScratchFolder scratch;
+    const auto set_up = [](const std::string& strategy, const std::string& init_from) {
+        Config config = config_for(strategy, "bf16-mixed");
+        config.model.choose("mlp", MlpOptions{.hidden = std::vector<std::int64_t>(12, 128), .dropout = 0});
+        config.init_from = init_from;
+        return config;
+    };
+    std::map<std::string, RawBytes> drawn;
+    {
+        invar::Setup alone(set_up("ddp", ""));
+        drawn = state_of(alone);
+        save_safetensors(scratch.path() / "weights.safetensors", alone.model->state_dict(), {});
+    }
+    for (const std::string& init_from : {std::string(), (scratch.path() / "weights.safetensors").string()}) {
+        as_ranks(4, [&](Communicator& ranks) {
+            ranks.barrier();
+            const std::int64_t before = memory_stats({}).live_total;
+            if (ranks.leads()) reset_peak_memory({});
+            ranks.barrier();
+            invar::Setup setup(set_up("zero1", init_from));
+            const ParameterStore& store = setup.optimizer->store();
+            ranks.barrier();
+            const MemoryStats stats = memory_stats({});
+            std::int64_t largest = 0;
+            for (const Parameter* p : store.parameters()) largest = std::max(largest, p->value.numel());
+            // Ranks that are threads count together; a value, and what of a file it is made from.
+            EXPECT_LE(stats.peak_total - stats.live_total, 4 * 2 * 4 * largest) << init_from;
+            EXPECT_LT(stats.peak_total - stats.live_total, 4 * store.elements()) << "less than one whole model";
+            EXPECT_GT(stats.live_total, before);
+            ranks.barrier();
+            EXPECT_EQ(state_of(setup), drawn) << init_from;
         });
     }
 }
