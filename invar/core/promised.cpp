@@ -17,6 +17,7 @@ struct Absent {
     Fill fill;        // of a deferred one
     Shape shape;
     Dtype dtype;
+    bool filling = false;  // by the thread that has the lock
 };
 
 // Recursive: who fills a tensor reads tensors, and everybody else waits until it is filled.
@@ -70,11 +71,11 @@ bool& defers() {
 }  // namespace
 
 Tensor promised_tensor(const Shape& shape, Dtype dtype, Device device, std::string why) {
-    return absent_tensor({std::move(why), {}, shape, dtype}, device);
+    return absent_tensor({.why = std::move(why), .fill = {}, .shape = shape, .dtype = dtype}, device);
 }
 
 Tensor deferred_tensor(const Shape& shape, Dtype dtype, Fill fill) {
-    return absent_tensor({"", std::move(fill), shape, dtype}, {});
+    return absent_tensor({.why = "", .fill = std::move(fill), .shape = shape, .dtype = dtype}, {});
 }
 
 bool is_deferred(const Tensor& tensor) {
@@ -83,7 +84,7 @@ bool is_deferred(const Tensor& tensor) {
     Absences& all = Absences::all();
     const std::lock_guard lock(all.mutex);
     const Absent* const absent = all.find(storage);
-    return absent != nullptr && absent->fill;
+    return absent != nullptr && absent->fill && !absent->filling;
 }
 
 Tensor settled(const Tensor& tensor) {
@@ -104,13 +105,13 @@ void check_present(const Storage& storage) {
     Absences& all = Absences::all();
     const std::lock_guard lock(all.mutex);
     Absent* const absent = all.find(storage);
-    if (absent == nullptr) return;
+    if (absent == nullptr || absent->filling) return;
     if (!absent->fill) fail<UsageError>("{}", absent->why);
     check(::mprotect(storage.data(), storage.bytes(), PROT_READ | PROT_WRITE) == 0, "no memory for {} bytes of weights",
           storage.bytes());
-    const Absent filling = std::move(*absent);
+    absent->filling = true;
+    absent->fill(Tensor::from_blob(storage.data(), absent->shape, {.dtype = absent->dtype}));
     all.erase(storage.data());
-    filling.fill(Tensor::from_blob(storage.data(), filling.shape, {.dtype = filling.dtype}));
 }
 
 DeferDraws::DeferDraws() : previous_(defers()) {

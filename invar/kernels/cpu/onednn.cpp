@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -18,6 +19,15 @@ namespace {
 using dnnl::memory;
 using Dims = memory::dims;
 using Tag = memory::format_tag;
+
+// oneDNN 2.6 runs some products of small BF16 matrices on AMX without having configured its tiles, which ends the
+// program (SIGILL; seen on a Sapphire Rapids). It is therefore held to AVX512-BF16, unless the user has chosen; when
+// this library is loaded, since its choice is fixed by its first use.
+[[maybe_unused]] const bool kHeldFromAmx = [] {
+    const bool chosen = std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr;
+    if (DNNL_VERSION_MAJOR >= 3 || chosen) return false;
+    return dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16) == dnnl::status::success;
+}();
 
 dnnl::engine& engine() {
     static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
