@@ -1,0 +1,66 @@
+// Tables on a terminal of 80 columns: none of any command is wider, whatever the names in it.
+#include <regex>
+
+#include "tests/cli/program.h"
+
+namespace invar::cli {
+namespace {
+
+class Width : public CliTest {
+  protected:
+    void SetUp() override {
+        if (!lends_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened on this system";
+    }
+    // Lines of tables, known by the gaps between their columns.
+    static std::vector<std::string> table_lines(const std::string& shown) {
+        static const std::regex gap("[^ ]  +[^ ]"), erased("[^\n]*\x1b\\[J\r?");
+        std::vector<std::string> found;
+        std::istringstream text(std::regex_replace(shown, erased, ""));
+        for (std::string line; std::getline(text, line);)
+            if (std::regex_search(line, gap)) found.push_back(line);
+        return found;
+    }
+    void fits(const Words& words) const {
+        const Result result = on_terminal(words, 80);
+        const std::vector<std::string> rows = table_lines(result.out);
+        EXPECT_FALSE(rows.empty()) << words[0] << " shows no table: " << result.out;
+        for (const std::string& line : rows) EXPECT_LE(columns_of(line), 80u) << words[0] << ": " << line;
+    }
+    static constexpr const char* kLong = "a_run_with_a_name_as_long_as_those_that_say_all_of_what_was_tried_in_it";
+};
+
+TEST_F(Width, OfWhatARunLeavesIsThatOfTheTerminal) {
+    const std::string first = std::string("exp_name=") + kLong + "_first",
+                      second = std::string("exp_name=") + kLong + "_second",
+                      folder = std::string("runs/") + kLong + "_first",
+                      other = std::string("runs/") + kLong + "_second";
+    fits(small(
+        {first, "--mixed_precision", "fp16", "trainer.precision_schedule={3: bf16-mixed, 5: 32-true, 7: 16-mixed}"}));
+    ASSERT_EQ(invar(small({second, "seed=1", "--mixed_precision", "bf16"})).code, 0);
+    fits({"runs"});
+    fits({"inspect", folder + "/checkpoints/step_00000010.safetensors"});
+    fits({"inspect", folder, "--tensor", "1.weight"});
+    fits({"eval", folder});
+    fits({"diagnose", folder});
+    fits({"compare", folder, other});
+}
+
+TEST_F(Width, OfWhatAConfigurationIsAskedIsThatOfTheTerminal) {
+    fits({"formats"});
+    fits({"ops"});
+    fits(small({"--mixed_precision", "fp16"}, {"tune"}));
+    fits(small({"--steps", "2"}, {"bench"}));
+    fits(small({"--mixed_precision", "fp16"}, {"plan"}));
+    fits(small({}, {"data"}));
+}
+
+TEST_F(Width, CutsNothingForAPipe) {
+    const std::string name = std::string("exp_name=") + kLong;
+    ASSERT_EQ(invar(small({name})).code, 0);
+    const Result result = invar({"runs"});
+    EXPECT_TRUE(has(result.out, std::string("runs/") + kLong + "  ")) << result.out;
+    EXPECT_TRUE(has(result.out, "val_accuracy")) << result.out;
+}
+
+}  // namespace
+}  // namespace invar::cli
