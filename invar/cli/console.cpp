@@ -91,6 +91,21 @@ std::vector<std::string> wrapped(const std::string& text, std::size_t columns) {
     return lines;
 }
 
+// Takes what is too much from the columns of words, the widest first, which keep a few letters each.
+std::vector<std::size_t> shrunk(std::vector<std::size_t> widths, const std::vector<bool>& right, std::size_t room) {
+    constexpr std::size_t kLeast = 12;
+    std::size_t all = 2 * (widths.size() - 1);
+    for (const std::size_t width : widths) all += width;
+    while (all > room) {
+        std::size_t widest = widths.size();
+        for (std::size_t i = 0; i < widths.size(); ++i)
+            if (!right[i] && widths[i] > kLeast && (widest == widths.size() || widths[i] > widths[widest])) widest = i;
+        if (widest == widths.size()) break;  // numbers are not cut
+        --widths[widest], --all;
+    }
+    return widths;
+}
+
 }  // namespace
 
 bool on_terminal() {
@@ -207,22 +222,8 @@ std::vector<bool> Table::flush_right(std::size_t columns) const {
     return right;
 }
 
-// Takes what is too much from the columns of words, the widest first, which keep a few letters each.
-std::vector<std::size_t> Table::shrunk(std::vector<std::size_t> widths, const std::vector<bool>& right,
-                                       std::size_t room) const {
-    constexpr std::size_t kLeast = 12;
-    std::size_t all = 2 * (widths.size() - 1);
-    for (const std::size_t width : widths) all += width;
-    while (all > room) {
-        std::size_t widest = widths.size();
-        for (std::size_t i = 0; i < widths.size(); ++i)
-            if (!right[i] && widths[i] > kLeast && (widest == widths.size() || widths[i] > widths[widest])) widest = i;
-        if (widest == widths.size()) break;  // numbers are not cut
-        --widths[widest], --all;
-    }
-    return widths;
-}
-
+// On a terminal that is too narrow, words in the last column go on below, and longer names lose their beginning; a pipe
+// gets all.
 std::string Table::text(std::string_view indent) const {
     std::vector<std::size_t> width = widths();
     if (width.empty()) return "";

@@ -30,8 +30,7 @@ std::string human_rate(double per_second);                     // "987", "12.3k"
 std::string rate_text(const Rate& rate);                       // "12.3k tokens/s, MFU 41%"
 
 // Columns padded to their widest cell. The first one and columns of words are flush left; columns of numbers are flush
-// right, also where some are missing and a word stands in for a few. A newline in a cell is escaped. On a terminal that
-// is too narrow, words in the last column go on below, and longer names lose their beginning; a pipe gets all.
+// right, also where some are missing and a word stands in for a few. A newline in a cell is escaped.
 class Table {
   public:
     explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}
@@ -43,8 +42,6 @@ class Table {
 
   private:
     std::vector<std::size_t> widths() const;
-    std::vector<std::size_t> shrunk(std::vector<std::size_t> widths, const std::vector<bool>& right,
-                                    std::size_t room) const;
     std::vector<bool> flush_right(std::size_t columns) const;
 
     std::vector<std::string> header_;
@@ -61,8 +58,7 @@ class LiveLine {
 
     // Whether enough time has gone by since the last one to make a new text.
     bool due() const;
-    // Parts in order of importance after the first; those that do not fit the width, which is asked for anew each time,
-    // are left out.
+    // Parts in order of importance after the first; those that do not fit the width are left out.
     void show(const std::vector<std::string>& parts);
     // Takes the line away, leaving nothing of it.
     void clear();

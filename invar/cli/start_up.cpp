@@ -30,12 +30,6 @@ std::string amp_lines(const Setup& setup) {
     return no_gpu.empty() ? text : text + "\n      - " + no_gpu;
 }
 
-std::string benefit_lines(const std::string& title, const std::vector<std::string>& benefits) {
-    std::string text = fmt::format("{} {}", paint(Colour::cyan, "[AMP]"), title);
-    for (const std::string& line : benefits) text += "\n      - " + line;
-    return text;
-}
-
 void say_why_on_cpu(const Config& config) {
     if (const std::string line = no_gpu_line(why_on_cpu(config.trainer.device)); !line.empty()) say(line);
 }

@@ -10,8 +10,6 @@ namespace invar::cli {
 
 // "[AMP] Using FP16 mixed precision (level O1)" and what follows from it; several lines, without a newline at the end.
 std::string amp_lines(const Setup& setup);
-// "[AMP] Expected benefits ..." and a line for each.
-std::string benefit_lines(const std::string& title, const std::vector<std::string>& benefits);
 // "no GPU is used: REASON", where the device was left to us and is the CPU; for commands that do not begin with those
 // lines.
 void say_why_on_cpu(const Config& config);

@@ -76,6 +76,14 @@ std::string check_validated(const TrainArguments& arguments, const Config& confi
     return warning;
 }
 
+// "[AMP] Expected benefits" and a line for each, as start-up lines are set.
+void say_benefits(const std::string& title, const std::vector<std::string>& benefits) {
+    if (benefits.empty()) return;
+    std::string text = fmt::format("{} {}", paint(Colour::cyan, "[AMP]"), title);
+    for (const std::string& line : benefits) text += "\n      - " + line;
+    say(text);
+}
+
 // Why a run that came to its end is nothing to build on; "" where it is.
 std::string why_worthless(const RunSummary& summary) {
     if (summary.steps > 0 && summary.skipped == summary.steps)
@@ -209,9 +217,9 @@ int train(TrainArguments& arguments, int& exit_code) {
     if (starts && !quiet) {
         say(amp_lines(trainer.setup()));
         if (known)
-            say(benefit_lines(
+            say_benefits(
                 fmt::format("Expected benefits, as a validation measured them against FP32 on {}", known->date),
-                expected_benefits(*known)));
+                expected_benefits(*known));
         say(run_lines(trainer.setup(), config));
         if (config.trainer.max_steps > trainer.setup().total_steps)
             warn(fmt::format("note: trainer.max_epochs={} ends the run after {} steps, before trainer.max_steps={}",
@@ -238,9 +246,8 @@ int train(TrainArguments& arguments, int& exit_code) {
         say(finished ? paint(Colour::bold, "finished")
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
         print(summary_table(summary, trainer.setup().scaler->enabled()));
-        if (const auto measured = known && finished ? measured_benefits(*known, summary) : std::vector<std::string>();
-            !measured.empty() && summary.steps_now > 0)
-            say(benefit_lines("Measured benefits, against FP32 in that validation", measured));
+        if (known && finished && summary.steps_now > 0)
+            say_benefits("Measured benefits, against FP32 in that validation", measured_benefits(*known, summary));
         // Of weights that have seen NaN, other thresholds would not be the remedy.
         if (finished && summary.steps_now > 0 && summary.all_finite) say_remarks(remarks_on_run(trainer, config));
         say(fmt::format("run folder: {}", folder));

@@ -2,16 +2,13 @@
 // is resized under it.
 #include <regex>
 
-#include "tests/cli/program.h"
+#include "tests/cli/terminal.h"
 
 namespace invar::cli {
 namespace {
 
-class LiveLines : public CliTest {
+class LiveLines : public TerminalTest {
   protected:
-    void SetUp() override {
-        if (!lends_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened on this system";
-    }
     // More steps than anyone waits for, without lines between them.
     static Words endless(const Words& more = {}) {
         Words words = small({"trainer.max_epochs=1000", "data.size=16000", "trainer.limit_val_batches=0",
@@ -45,7 +42,7 @@ TEST_F(LiveLines, AreDrawnInPlaceAndTakenAway) {
 }
 
 TEST_F(LiveLines, ShowTheLossOfTheStepAndTheEpoch) {
-    const Result result = on_terminal(endless(), 120, [](int terminal, const std::string& shown) {
+    const Result result = watched(endless(), 120, [](int terminal, const std::string& shown) {
         if (drawn(shown).size() == 4) (void)!::write(terminal, kInterrupt, 1);
     });
     EXPECT_EQ(result.code, 128 + SIGINT) << result.out;
@@ -58,7 +55,7 @@ TEST_F(LiveLines, ShowTheLossOfTheStepAndTheEpoch) {
 TEST_F(LiveLines, FitATerminalThatIsMadeNarrowerAndWiderAgain) {
     constexpr unsigned short kWidths[] = {120, 70, 34, 12, 100};
     std::vector<std::size_t> drawn_before;  // when each width was set
-    const Result result = on_terminal(endless(), kWidths[0], [&](int terminal, const std::string& shown) {
+    const Result result = watched(endless(), kWidths[0], [&](int terminal, const std::string& shown) {
         const std::size_t lines = drawn(shown).size(), next = drawn_before.size() + 1;
         if (lines < 3 * next) return;
         if (next == std::size(kWidths)) return void(::write(terminal, kInterrupt, 1) + 1);

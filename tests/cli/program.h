@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,10 +138,8 @@ class CliTest : public ::testing::Test {
         ::close(theirs);
         return true;
     }
-    // With a terminal of so many columns; everything it showed is in `out`. `watch` sees that as it comes, and may
-    // write to the terminal or resize it.
-    Result on_terminal(const Words& words, unsigned short columns = 120,
-                       const std::function<void(int terminal, const std::string& shown)>& watch = {}) const {
+    // With a terminal of so many columns; everything it showed is in `out`.
+    Result on_terminal(const Words& words, unsigned short columns = 120) const {
         winsize size{40, columns, 0, 0};
         int terminal = -1;
         const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
@@ -155,28 +152,12 @@ class CliTest : public ::testing::Test {
         Result result;
         char buffer[4096];
         for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof buffer)) > 0;)
-            result.out.append(buffer, std::size_t(n)), watch ? watch(terminal, result.out) : void();
+            result.out.append(buffer, std::size_t(n));
         int status = 0;
         ::waitpid(child, &status, 0);
         ::close(terminal);
         result.code = exit_code(status);
         return result;
-    }
-
-    // Columns of a line without its colours.
-    static std::size_t columns_of(std::string_view line) {
-        std::size_t columns = 0;
-        bool escape = false;
-        for (const char byte : line) {
-            const auto c = static_cast<unsigned char>(byte);
-            if (c == '\x1b')
-                escape = true;
-            else if (escape)
-                escape = !std::isalpha(c);
-            else
-                columns += (c & 0xc0) != 0x80 && c >= ' ';
-        }
-        return columns;
     }
 
     std::vector<std::string> lines(const std::filesystem::path& file) const {

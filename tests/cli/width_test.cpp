@@ -1,16 +1,13 @@
 // Tables on a terminal of 80 columns: none of any command is wider, whatever the names in it.
 #include <regex>
 
-#include "tests/cli/program.h"
+#include "tests/cli/terminal.h"
 
 namespace invar::cli {
 namespace {
 
-class Width : public CliTest {
+class Width : public TerminalTest {
   protected:
-    void SetUp() override {
-        if (!lends_terminals()) GTEST_SKIP() << "no pseudo-terminal can be opened on this system";
-    }
     // Lines of tables, known by the gaps between their columns.
     static std::vector<std::string> table_lines(const std::string& shown) {
         static const std::regex gap("[^ ]  +[^ ]"), erased("[^\n]*\x1b\\[J\r?");
