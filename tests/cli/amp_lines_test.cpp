@@ -44,10 +44,10 @@ TEST_F(AmpLines, GiveTheScaleOfAPrecisionThatASchedulePutsLater) {
 }
 
 TEST_F(AmpLines, OfBenefitsAreThoseThatAValidationMeasured) {
-    const Words run = learner({"--mixed_precision", "bf16", "trainer.max_steps=30"});
+    const Words run = learner({"--mixed_precision", "bf16"});
     EXPECT_FALSE(has(invar(run).out, "benefits")) << "nobody has measured any";
-    const Result validated = invar(learner({"trainer.max_steps=30", "--candidates", "bf16-mixed"}, {"validate"}));
-    ASSERT_EQ(validated.code, 0) << validated.out << validated.err;
+    const Result validated = invar(learner({"--candidates", "bf16-mixed"}, {"validate"}));
+    ASSERT_TRUE(validated.code == 0 || validated.code == 3) << validated.out << validated.err;
     if (has(validated.out, "disturbed")) GTEST_SKIP() << "other work on this machine made its times worthless";
     const std::string said = invar(run).out;
     const std::regex expected(
@@ -57,16 +57,15 @@ TEST_F(AmpLines, OfBenefitsAreThoseThatAValidationMeasured) {
     ASSERT_TRUE(std::regex_search(said, found, expected)) << said;
     EXPECT_TRUE(has(said, "[AMP] Measured benefits, against FP32 in that validation\n")) << said;
     EXPECT_TRUE(has(said, ", expected " + found[2].str() + "\n")) << said;
-    EXPECT_FALSE(
-        has(invar(learner({"--mixed_precision", "bf16", "trainer.max_steps=30", "data.batch_size=8"})).out, "benefits"))
+    EXPECT_FALSE(has(invar(learner({"--mixed_precision", "bf16", "data.batch_size=8"})).out, "benefits"))
         << "of other batches nobody has measured any";
-    EXPECT_FALSE(has(invar(learner({"trainer.max_steps=30"})).out, "benefits")) << "FP32";
+    EXPECT_FALSE(has(invar(learner()).out, "benefits")) << "FP32";
 }
 
 TEST_F(AmpLines, AreNotDrownedInSkippedSteps) {
     // A scale that overflows, and falls slowly: most steps are skipped.
     const Result result =
-        invar(small({"--mixed_precision", "fp16", "--grad_scaler_init", "1e30", "--grad_scaler_backoff", "0.9",
+        invar(small({"--mixed_precision", "fp16", "--grad_scaler_init", "1e30", "--grad_scaler_backoff", "0.5",
                      "trainer.log_every_n_steps=50", "data.size=1600", "stability.streak=1000"}));
     EXPECT_GT(count_of(slurp(folder_ / "runs/run/metrics.jsonl"), "\"skipped_now\":true"), 60) << "the log has each";
     EXPECT_LE(count_of(result.out, "\nstep "), 6) << result.out;

@@ -1,6 +1,4 @@
 // Tables on a terminal of 80 columns: none of any command is wider, whatever the names in it.
-#include <regex>
-
 #include "tests/cli/terminal.h"
 
 namespace invar::cli {
@@ -10,11 +8,14 @@ class Width : public TerminalTest {
   protected:
     // Lines of tables, known by the gaps between their columns.
     static std::vector<std::string> table_lines(const std::string& shown) {
-        static const std::regex gap("[^ ]  +[^ ]"), erased("[^\n]*\x1b\\[J\r?");
         std::vector<std::string> found;
-        std::istringstream text(std::regex_replace(shown, erased, ""));
-        for (std::string line; std::getline(text, line);)
-            if (std::regex_search(line, gap)) found.push_back(line);
+        std::istringstream text(shown);
+        for (std::string line; std::getline(text, line);) {
+            constexpr std::string_view kErased = "\x1b[J";
+            if (const std::size_t at = line.rfind(kErased); at != line.npos) line.erase(0, at + kErased.size());
+            const std::size_t gap = line.find("  ", std::min(line.find_first_not_of(' '), line.size()));
+            if (gap != line.npos && line.find_first_not_of(" \r", gap) != line.npos) found.push_back(line);
+        }
         return found;
     }
     void fits(const Words& words) const {
