@@ -44,9 +44,9 @@ TEST_F(AmpLines, GiveTheScaleOfAPrecisionThatASchedulePutsLater) {
 }
 
 TEST_F(AmpLines, OfBenefitsAreThoseThatAValidationMeasured) {
-    const Words run = learner({"--mixed_precision", "bf16"});
+    const Words run = learner({"--mixed_precision", "fp16"});
     EXPECT_FALSE(has(invar(run).out, "benefits")) << "nobody has measured any";
-    const Result validated = invar(learner({"--candidates", "bf16-mixed"}, {"validate"}));
+    const Result validated = invar(learner({"--candidates", "16-mixed"}, {"validate"}));
     ASSERT_TRUE(validated.code == 0 || validated.code == 3) << validated.out << validated.err;
     if (has(validated.out, "disturbed")) GTEST_SKIP() << "other work on this machine made its times worthless";
     const std::string said = invar(run).out;
@@ -57,7 +57,7 @@ TEST_F(AmpLines, OfBenefitsAreThoseThatAValidationMeasured) {
     ASSERT_TRUE(std::regex_search(said, found, expected)) << said;
     EXPECT_TRUE(has(said, "[AMP] Measured benefits, against FP32 in that validation\n")) << said;
     EXPECT_TRUE(has(said, ", expected " + found[2].str() + "\n")) << said;
-    EXPECT_FALSE(has(invar(learner({"--mixed_precision", "bf16", "data.batch_size=8"})).out, "benefits"))
+    EXPECT_FALSE(has(invar(learner({"--mixed_precision", "fp16", "data.batch_size=8"})).out, "benefits"))
         << "of other batches nobody has measured any";
     EXPECT_FALSE(has(invar(learner()).out, "benefits")) << "FP32";
 }

@@ -127,8 +127,7 @@ TEST_F(LoggedNames, AreThoseOfTheSummaryAndOfReports) {
     train("other", {"seed=1"});
     const Result compared = invar({"compare", "runs/run", "runs/other", "--any-length", "--report", "report"});
     const std::string report = slurp(folder_ / "report/report.md");
-    for (const std::string& name : names)
-        EXPECT_TRUE(has(report, "| " + name + " |")) << name << report << compared.err;
+    for (const std::string& name : names) EXPECT_TRUE(has(report, "| " + name + " ")) << name << report << compared.err;
     EXPECT_TRUE(has(report, "2 epochs")) << report;
     for (const char* other : {"train_loss", "Training loss", "skipped_steps", "final_scale"}) {
         EXPECT_FALSE(has(report, other) || summary.contains(other)) << other;
