@@ -78,14 +78,19 @@ std::string with_its_end(const std::string& text, std::size_t columns) {
     return "..." + text.substr(begin);
 }
 
-// Lines of so many columns, broken between words; a longer word has a line of its own.
+// Lines of so many columns, broken between words, and within those that are longer, as paths are.
 std::vector<std::string> wrapped(const std::string& text, std::size_t columns) {
     std::vector<std::string> lines{""};
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = std::min(text.find(' ', begin), text.size());
         const std::string word = text.substr(begin, end - begin);
         if (!lines.back().empty() && columns_of(lines.back()) + 1 + columns_of(word) > columns) lines.emplace_back();
-        lines.back() += (lines.back().empty() ? "" : " ") + word;
+        lines.back() += lines.back().empty() ? "" : " ";
+        for (const char c : word) {
+            const bool begins = (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+            if (begins && columns_of(lines.back()) >= columns) lines.emplace_back();
+            lines.back() += c;
+        }
         begin = end + 1;
     }
     return lines;

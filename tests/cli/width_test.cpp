@@ -33,8 +33,8 @@ TEST_F(Width, OfWhatARunLeavesIsThatOfTheTerminal) {
                       folder = std::string("runs/") + kLong + "_first",
                       other = std::string("runs/") + kLong + "_second";
     fits(small(
-        {first, "--mixed_precision", "fp16", "trainer.precision_schedule={3: bf16-mixed, 5: 32-true, 7: 16-mixed}"}));
-    ASSERT_EQ(invar(small({second, "seed=1", "--mixed_precision", "bf16"})).code, 0);
+        {first, "--mixed_precision", "fp16", "trainer.precision_schedule={3: 32-true, 5: 16-mixed, 7: 32-true}"}));
+    ASSERT_EQ(invar(small({second, "seed=1", "--mixed_precision", "fp16"})).code, 0);
     fits({"runs"});
     fits({"inspect", folder + "/checkpoints/step_00000010.safetensors"});
     fits({"inspect", folder, "--tensor", "1.weight"});
@@ -46,9 +46,9 @@ TEST_F(Width, OfWhatARunLeavesIsThatOfTheTerminal) {
 TEST_F(Width, OfWhatAConfigurationIsAskedIsThatOfTheTerminal) {
     fits({"formats"});
     fits({"ops"});
-    fits(small({"--mixed_precision", "fp16"}, {"tune"}));
-    fits(small({"--steps", "2"}, {"bench"}));
-    fits(small({"--mixed_precision", "fp16"}, {"plan"}));
+    fits(small({"--as", "fp16", "--no-validate"}, {"tune"}));
+    fits(small({"--steps", "2", "--precisions", "32-true,16-mixed"}, {"bench"}));
+    fits(small({"trainer.precision=fp16"}, {"plan"}));
     fits(small({}, {"data"}));
 }
 
