@@ -53,7 +53,7 @@ def results(report, runs):
                      "" if name == "fp32" else signed_percent(arm["difference"]),
                      "" if low is None else f"{signed_percent(low)} to {signed_percent(high)}",
                      f"{statistics.mean(s['train_seconds'] for s in summaries):.1f} s", f"{statistics.mean(s['tokens_per_s'] for s in summaries):,.0f}",
-                     f"{arm['peak_bytes']['total'] / 2**30:.2f} GiB", f"{sum(s['skipped_steps'] for s in summaries):.0f}",
+                     f"{arm['peak_bytes']['total'] / 2**30:.2f} GiB", f"{sum(s['skipped'] for s in summaries):.0f}",
                      "baseline" if name == "fp32" else f"**{arm['verdict']}**"])
     return table(["precision", "val_loss, mean", "over the seeds", "perplexity", "difference", "90% interval", "time of a run", "tokens/s", "memory",
                   "skipped steps", "verdict"], rows)

@@ -68,6 +68,49 @@ bool is_number(std::string_view cell) {
     return !cell.empty() && cell[0] >= '0' && cell[0] <= '9';
 }
 
+// A long name keeps its end, which tells it from others. What is coloured is short, and stays.
+std::string with_its_end(const std::string& text, std::size_t columns) {
+    if (columns < 4 || text.find('\x1b') != text.npos) return text;
+    std::size_t begin = 0;
+    for (std::size_t left = columns_of(text); begin < text.size() && left > columns - 3; --left) do
+            ++begin;
+        while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80);
+    return "..." + text.substr(begin);
+}
+
+// Lines of so many columns, broken between words, and within those that are longer, as paths are.
+std::vector<std::string> wrapped(const std::string& text, std::size_t columns) {
+    std::vector<std::string> lines{""};
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        const std::string word = text.substr(begin, end - begin);
+        if (!lines.back().empty() && columns_of(lines.back()) + 1 + columns_of(word) > columns) lines.emplace_back();
+        lines.back() += lines.back().empty() ? "" : " ";
+        for (const char c : word) {
+            const bool begins = (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+            if (begins && columns_of(lines.back()) >= columns) lines.emplace_back();
+            lines.back() += c;
+        }
+        begin = end + 1;
+    }
+    return lines;
+}
+
+// Takes what is too much from the columns of words, the widest first, which keep a few letters each.
+std::vector<std::size_t> shrunk(std::vector<std::size_t> widths, const std::vector<bool>& right, std::size_t room) {
+    constexpr std::size_t kLeast = 12;
+    std::size_t all = 2 * (widths.size() - 1);
+    for (const std::size_t width : widths) all += width;
+    while (all > room) {
+        std::size_t widest = widths.size();
+        for (std::size_t i = 0; i < widths.size(); ++i)
+            if (!right[i] && widths[i] > kLeast && (widest == widths.size() || widths[i] > widths[widest])) widest = i;
+        if (widest == widths.size()) break;  // numbers are not cut
+        --widths[widest], --all;
+    }
+    return widths;
+}
+
 }  // namespace
 
 bool on_terminal() {
@@ -184,19 +227,38 @@ std::vector<bool> Table::flush_right(std::size_t columns) const {
     return right;
 }
 
+// On a terminal that is too narrow, words in the last column go on below, and longer names lose their beginning; a pipe
+// gets all.
 std::string Table::text(std::string_view indent) const {
-    const std::vector<std::size_t> width = widths();
+    std::vector<std::size_t> width = widths();
+    if (width.empty()) return "";
     const std::vector<bool> right = flush_right(width.size());
+    if (const auto columns = std::size_t(terminal_width()); on_terminal() && columns > indent.size())
+        width = shrunk(std::move(width), right, columns - indent.size());
     std::string text;
     const auto print = [&](const std::vector<std::string>& row, Colour colour) {
-        std::string line;
+        std::string line, before_last;
+        std::vector<std::string> below;  // of the last column
         for (std::size_t i = 0; i < row.size(); ++i) {
-            const std::string gap(width[i] - columns_of(row[i]), ' ');
+            std::string cell = row[i];
+            if (columns_of(cell) > width[i]) {
+                if (i + 1 == width.size() && i > 0) {
+                    below = wrapped(cell, width[i]);
+                    cell = below.front();
+                    before_last = std::string(columns_of(line) + 2, ' ');
+                } else {
+                    cell = with_its_end(cell, width[i]);
+                }
+            }
+            const std::size_t columns = columns_of(cell);
+            const std::string gap(columns < width[i] ? width[i] - columns : 0, ' ');
             line += i == 0 ? "" : "  ";
-            line += right[i] ? gap + row[i] : row[i] + gap;
+            line += right[i] ? gap + cell : cell + gap;
         }
         line.erase(line.find_last_not_of(' ') + 1);
         text += fmt::format("{}{}\n", indent, paint(colour, line));
+        for (std::size_t i = 1; i < below.size(); ++i)
+            text += fmt::format("{}{}\n", indent, paint(colour, before_last + below[i]));
     };
     if (!header_.empty()) print(header_, Colour::bold);
     for (const auto& row : rows_) print(row, Colour::plain);
@@ -218,7 +280,9 @@ void LiveLine::show(const std::vector<std::string>& parts) {
         line += (line.empty() ? "" : "  ") + part;
         used += more;
     }
-    print_between("\r", line, "\x1b[K");
+    // The cursor goes back to the first column: a terminal that is made narrower breaks the line into several, below
+    // where the cursor stays, and the next one erases all of them.
+    print_between("\r", line, "\x1b[J\r");
     shown_ = true;
     drawn_at_ = now();
 }
@@ -226,7 +290,7 @@ void LiveLine::show(const std::vector<std::string>& parts) {
 void LiveLine::clear() {
     if (!shown_) return;
     shown_ = false;
-    print_between("\r", "", "\x1b[K");
+    print_between("\r", "", "\x1b[J");
 }
 
 void LiveLine::above(std::string_view line) {

@@ -22,10 +22,10 @@
 #include "invar/data/image_folder.h"
 #include "invar/data/loader.h"
 #include "invar/data/mixup.h"
-#include "invar/tasks/registry.h"
-#include "invar/tasks/text_detection.h"
 #include "invar/data/registry.h"
 #include "invar/image/encode.h"
+#include "invar/tasks/registry.h"
+#include "invar/tasks/text_detection.h"
 
 namespace invar::cli {
 
@@ -33,7 +33,7 @@ namespace {
 
 struct DataArguments : ConfigArguments {
     std::string output, split = "train";
-    std::int64_t count = 24, samples = 2000, epoch = 0;
+    std::int64_t count = 24, samples = 2000, epoch = 1;
 };
 
 using Data = std::shared_ptr<const Dataset>;
@@ -196,7 +196,7 @@ Batch batch_to_show(const Dataset& data, const Config& config, Split split, cons
     const auto seed = std::uint64_t(config.seed);
     const bool train = split == Split::train, shuffle = train && config.data.shuffle;
     const std::vector<std::int64_t> order =
-        shuffle ? shuffled_order(data.size(), seed, a.epoch) : std::vector<std::int64_t>();
+        shuffle ? shuffled_order(data.size(), seed, a.epoch - 1) : std::vector<std::int64_t>();
     std::vector<std::int64_t> chosen;
     std::string why;
     // Samples are mixed with others of their batch: that is read whole, and no other is shown.
@@ -205,16 +205,16 @@ Batch batch_to_show(const Dataset& data, const Config& config, Split split, cons
     for (std::int64_t i = 0; i < data.size() && std::int64_t(chosen.size()) < wanted; ++i) {
         const std::int64_t sample = shuffle ? order[std::size_t(i)] : i;
         try {
-            (void)data.read_for({a.epoch}, std::span(&sample, 1));
+            (void)data.read_for({a.epoch - 1}, std::span(&sample, 1));
             chosen.push_back(sample);
         } catch (const Error& error) {
             why = error.what();
         }
     }
     check<IoError>(!chosen.empty(), "no sample can be shown: {}", why);
-    Batch batch = data.read_for({a.epoch}, chosen);
+    Batch batch = data.read_for({a.epoch - 1}, chosen);
     if (!mixes) return batch;
-    mix_pairs(batch, {config.data.mixup, data.info().outputs}, seed, a.epoch, 0);
+    mix_pairs(batch, {config.data.mixup, data.info().outputs}, seed, a.epoch - 1, 0);
     return batch.head(a.count);
 }
 
@@ -274,9 +274,9 @@ void add_data(CLI::App& app, int&) {
         ->option_text("FILE.png");
     command->add_option("--count", a.count, "Images in the sheet")->option_text("N")->check(CLI::Range(1, 1000));
     command->add_option("--split", a.split, "Which samples: train, augmented, or val")->option_text("train|val");
-    command->add_option("--epoch", a.epoch, "Of which the first images are shown; each is augmented anew")
+    command->add_option("--epoch", a.epoch, "Of which the first images are shown, 1 the first; each is augmented anew")
         ->option_text("N")
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::PositiveNumber);
     command->add_option("--samples", a.samples, "Samples to read for the figures, at most")
         ->option_text("N")
         ->check(CLI::PositiveNumber);

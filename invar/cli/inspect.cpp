@@ -69,7 +69,13 @@ std::vector<Row> worst_first(const Inspection& inspection, std::size_t format) {
     return rows;
 }
 
-void print_format(const Inspection& inspection, std::size_t format, int top) {
+// Which of them this is about: a name, or how many and where they begin.
+std::string files_text(const std::vector<std::string>& files) {
+    const std::string first = printable(files.front());
+    return files.size() == 1 ? first : fmt::format("{} files from {} on", files.size(), first);
+}
+
+void print_format(const Inspection& inspection, std::size_t format, int top, const std::string& files) {
     const Dtype dtype = inspection.formats[format];
     const std::vector<Row> rows = worst_first(inspection, format);
     Table table({"tensor", "dtype", "shape", "largest", "smallest", "overflow", "subnormal", "vanish", "bits",
@@ -91,7 +97,7 @@ void print_format(const Inspection& inspection, std::size_t format, int top) {
     const std::size_t shown = top == 0 ? rows.size() : std::min(rows.size(), std::size_t(top));
     for (std::size_t i = 0; i < shown; ++i) add(*rows[i].tensor, rows[i].fate, false);
     add(inspection.total, fate_of(inspection.total.tally, format, dtype), true);
-    say(paint(Colour::bold, fmt::format("as {}", name_of(dtype))));
+    say(paint(Colour::bold, fmt::format("{} as {}", files, name_of(dtype))));
     print(
         table.fitted("  ", {"max error", "dtype", "smallest", "mean error", "bits", "shape", "largest", "head-room"}));
     if (shown < rows.size()) {
@@ -142,8 +148,9 @@ void print_left_out(const Inspection& inspection) {
     warn_of_unknown_dtypes(inspection);
 }
 
-void print_tables(const Inspection& inspection, int top) {
-    for (std::size_t format = 0; format < inspection.formats.size(); ++format) print_format(inspection, format, top);
+void print_tables(const Inspection& inspection, int top, const std::string& files) {
+    for (std::size_t format = 0; format < inspection.formats.size(); ++format)
+        print_format(inspection, format, top, files);
     const Tally& total = inspection.total.tally;
     say(fmt::format("{}, {}, {}", count_of(std::int64_t(inspection.tensors.size()), "tensor"),
                     count_of(total.values, "value"), speed(inspection)));
@@ -154,8 +161,8 @@ void print_tables(const Inspection& inspection, int top) {
         for (const InspectedTensor& tensor : inspection.tensors)
             if (tensor.tally.nans + tensor.tally.infinities > 0 && ++found <= 5)
                 names += (names.empty() ? "" : ", ") + short_name(tensor.name);
-        warn(fmt::format("warning: {} NaN and {} infinite values in the file itself, in {}{}", human_count(total.nans),
-                         human_count(total.infinities), names, found > 5 ? ", ..." : ""));
+        warn(fmt::format("warning: {} NaN and {} infinite values in {} itself, in {}{}", human_count(total.nans),
+                         human_count(total.infinities), files, names, found > 5 ? ", ..." : ""));
     }
 }
 
@@ -255,7 +262,7 @@ void inspect_command(const InspectArguments& a) {
     }
     for (const std::string& file : a.files) refuse_run(file);
     const Inspection inspection = inspect({a.files.begin(), a.files.end()}, formats, a.threads);
-    a.json ? print_json(inspection) : print_tables(inspection, a.top);
+    a.json ? print_json(inspection) : print_tables(inspection, a.top, files_text(a.files));
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ void print_runs(const std::vector<FoundRun>& runs, const std::vector<std::string
         for (const auto& [key, value] : run.summary.items())
             if (key.starts_with("val_") && key != "val_samples" && std::ranges::find(metrics, key) == metrics.end())
                 metrics.push_back(key);
-    std::vector<std::string> header{"run", "status", "precision", "steps", "train_loss"};
+    std::vector<std::string> header{"run", "status", "precision", "steps", "loss"};
     header.insert(header.end(), metrics.begin(), metrics.end());
     Table table(header);
     for (const FoundRun& run : runs) {
@@ -113,7 +113,7 @@ void print_runs(const std::vector<FoundRun>& runs, const std::vector<std::string
         for (std::size_t i = 1; i < header.size(); ++i) cells.push_back(text_of(run.summary, header[i]));
         table.row(cells);
     }
-    std::vector<std::string> dispensable{"train_loss", "steps", "precision"};
+    std::vector<std::string> dispensable{"loss", "steps", "precision"};
     dispensable.insert(dispensable.begin(), metrics.rbegin(), metrics.rend());
     print(table.fitted("", dispensable));
     if (runs.size() < 2 || keys.empty()) return;

@@ -16,7 +16,10 @@
 #include "invar/diagnose/record_failure.h"
 #include "invar/dist/launcher.h"
 #include "invar/report/text.h"
+#include "invar/train/logged_names.h"
 #include "invar/train/review.h"
+#include "invar/train/scale_text.h"
+#include "invar/validate/benefits.h"
 #include "invar/validate/validated.h"
 
 namespace invar::cli {
@@ -73,6 +76,14 @@ std::string check_validated(const TrainArguments& arguments, const Config& confi
     return warning;
 }
 
+// "[AMP] Expected benefits" and a line for each, as start-up lines are set.
+void say_benefits(const std::string& title, const std::vector<std::string>& benefits) {
+    if (benefits.empty()) return;
+    std::string text = fmt::format("{} {}", paint(Colour::cyan, "[AMP]"), title);
+    for (const std::string& line : benefits) text += "\n      - " + line;
+    say(text);
+}
+
 // Why a run that came to its end is nothing to build on; "" where it is.
 std::string why_worthless(const RunSummary& summary) {
     if (summary.steps > 0 && summary.skipped == summary.steps)
@@ -112,17 +123,17 @@ std::string summary_table(const RunSummary& summary, bool scaled) {
                                            r.back_to, r.continues_in())});
     if (!summary.stopped_early.empty()) table.row({"stopped early", summary.stopped_early});
     const bool trained = summary.steps > 0;
-    if (trained) table.row({"train loss", loss_text(summary.train_loss)});
+    if (trained) table.row({logged::kLoss, loss_text(summary.train_loss)});
     if (summary.status == "finished")
         for (const Measured& measured : summary.validation)
-            table.row({"val " + measured.metric.name, measured.metric.str(measured.value)});
+            table.row({logged::of_validation(measured.metric.name), measured.metric.str(measured.value)});
     if (const auto& best = summary.best_checkpoint) {
         std::string value = fmt::format("{:.6g}", best->value);
         for (const Measured& measured : summary.validation)
-            if ("val_" + measured.metric.name == best->monitor) value = measured.metric.str(best->value);
+            if (logged::of_validation(measured.metric.name) == best->monitor) value = measured.metric.str(best->value);
         table.row({"best checkpoint", fmt::format("of step {}, {} {}", best->step, best->monitor, value)});
     }
-    if (scaled) table.row({"loss scale", fmt::format("{:g}", summary.final_scale)});
+    if (scaled) table.row({logged::kScale, scale_text(summary.final_scale)});
     if (trained) table.row({"time", fmt::format("{} training", human_seconds(summary.train_seconds))});
     if (trained) {
         const std::string left_out =
@@ -201,9 +212,14 @@ int train(TrainArguments& arguments, int& exit_code) {
     Trainer trainer(config, std::move(resume));
     const bool starts = !trainer.nothing_left();
     Communicator& ranks = *trainer.setup().ranks;
+    const std::optional<Benefits> known = recall_benefits(validated_file(), config, machine_of(trainer.setup()));
     if (starts && !quiet && !warning.empty()) warn("warning: " + warning);
     if (starts && !quiet) {
         say(amp_lines(trainer.setup()));
+        if (known)
+            say_benefits(
+                fmt::format("Expected benefits, as a validation measured them against FP32 on {}", known->date),
+                expected_benefits(*known));
         say(run_lines(trainer.setup(), config));
         if (config.trainer.max_steps > trainer.setup().total_steps)
             warn(fmt::format("note: trainer.max_epochs={} ends the run after {} steps, before trainer.max_steps={}",
@@ -230,6 +246,8 @@ int train(TrainArguments& arguments, int& exit_code) {
         say(finished ? paint(Colour::bold, "finished")
                      : paint(Colour::yellow, fmt::format("interrupted by {}", StopOnSignal::name())));
         print(summary_table(summary, trainer.setup().scaler->enabled()));
+        if (known && finished && summary.steps_now > 0)
+            say_benefits("Measured benefits, against FP32 in that validation", measured_benefits(*known, summary));
         // Of weights that have seen NaN, other thresholds would not be the remedy.
         if (finished && summary.steps_now > 0 && summary.all_finite) say_remarks(remarks_on_run(trainer, config));
         say(fmt::format("run folder: {}", folder));

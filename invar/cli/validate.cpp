@@ -43,9 +43,9 @@ class RunsInTurn : public Observer {
     void step_launched(const Progress& progress, std::int64_t total) override { line_->step_launched(progress, total); }
     void step_reported(const ReportedStep& step) override { line_->step_reported(step); }
     void step_logged(const StepMetrics& m) override {
-        const bool due =
-            m.step == 1 || m.step == m.total_steps || m.skipped_now || (every_ > 0 && m.step % every_ == 0);
-        if (due || on_terminal()) line_->step_logged(m);  // more is logged than need be read
+        StepMetrics shown = m;  // more is logged than need be read
+        shown.due = m.step == 1 || m.step == m.total_steps || (every_ > 0 && m.step % every_ == 0);
+        if (shown.due || m.skipped_now || on_terminal()) line_->step_logged(shown);
     }
     void validated(const ValidationMetrics& metrics) override { line_->validated(metrics); }
     void noted(const std::string& note) override { line_->noted(note); }

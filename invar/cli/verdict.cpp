@@ -10,6 +10,7 @@
 #include "invar/core/error.h"
 #include "invar/report/content.h"
 #include "invar/report/text.h"
+#include "invar/train/logged_names.h"
 
 namespace invar::cli {
 
@@ -74,20 +75,20 @@ JsonLine json_of(const Comparison& c, const Arm& arm, bool baseline) {
     };
     number(c.metric, arm.metric);
     if (c.metric != "val_loss") number("val_loss", arm.val_loss);
-    number("train_loss", arm.train_loss);
+    number(logged::kLoss, arm.train_loss);
     number("train_seconds", arm.train_seconds);
-    number("samples_per_s", arm.samples_per_s);
+    number(logged::kSamplesPerS, arm.samples_per_s);
     number("tokens_per_s", arm.tokens_per_s);
-    number("mfu", arm.mfu);
-    number("max_grad_norm", arm.max_grad_norm);
+    number(logged::kMfu, arm.mfu);
+    number(logged::kMaxGradNorm, arm.max_grad_norm);
     number("steps", arm.steps);
-    number("skipped_steps", arm.skipped);
-    number("final_scale", arm.final_scale);
+    number(logged::kSkipped, arm.skipped);
+    number(logged::kScale, arm.final_scale);
     if (!arm.runs.empty()) line.add("all_finite", arm.all_finite());
     if (!arm.memory.empty()) {
         JsonLine memory;
         for (const auto& [name, bytes] : arm.memory) memory.add(name, std::int64_t(bytes));
-        line.add("peak_bytes", memory);
+        line.add(logged::kPeakBytes, memory);
     }
     if (baseline && c.noise) {
         JsonLine noise;

@@ -136,7 +136,7 @@ std::vector<Field> make_fields() {
          key("precision_overrides", &T::precision_overrides, precision(),
              "Precision of single modules by name pattern, such as {fc2: 32-true}; a later match wins."),
          key("precision_schedule", &T::precision_schedule, precision(),
-             "Precision from a step on, or from an epoch on, such as {0: 32-true, 1e: bf16-mixed, 500: 16-mixed}."),
+             "Precision after so many steps, or epochs (1e), such as {0: 32-true, 1e: bf16-mixed, 500: 16-mixed}."),
          key("gradient_clip_val", &T::gradient_clip_val, at_least(0), "Clip gradients at this; 0 does not clip.",
              {"policy.max_grad_norm", "max_grad_norm"}),
          key("gradient_clip_algorithm", &T::gradient_clip_algorithm, one_of({"norm", "value"}),

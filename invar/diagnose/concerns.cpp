@@ -109,7 +109,7 @@ void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages
                 found = &layers[i], concern.direction = Direction::backward;
         concern.module = found != nullptr ? found->module : "";
         const std::string what = jump(now.loss, loss_) >= jump(now.grad_norm, norm_) ? "the loss" : "the gradient norm";
-        concern.text = fmt::format("step {}: {} is {:.0f} times its largest before", concern.step, what, by);
+        concern.text = fmt::format("step {}: {} is {:.3g} times its largest before", concern.step, what, by);
         if (concern.in_data)
             concern.text +=
                 fmt::format("; the batch has values up to {:.3g}, {:.3g} before: look at the data", batch, batch_);

@@ -11,6 +11,7 @@
 #include "invar/core/error.h"
 #include "invar/core/loaded_from.h"
 #include "invar/kernels/cpu/select.h"
+#include "invar/kernels/gpu_utilization.h"
 #include "invar/kernels/stand_in.h"
 
 namespace invar {
@@ -19,10 +20,17 @@ namespace {
 
 constexpr const char* kCudaLibrary = "libinvar_cuda.so";
 constexpr const char* kCudaStart = "invar_cuda_start";
+constexpr const char* kCudaUtilization = "invar_cuda_utilization";
 
 std::array<std::atomic<Kernels*>, 2>& registered() {
     static std::array<std::atomic<Kernels*>, 2> kernels{};
     return kernels;
+}
+
+// Percent, or -1; nullptr until the CUDA library runs.
+std::atomic<int (*)()>& utilization() {
+    static std::atomic<int (*)()> function = nullptr;
+    return function;
 }
 
 std::string why_not_there(const std::filesystem::path& path) {
@@ -48,6 +56,7 @@ std::string start_cuda() {
     }
     const auto start = reinterpret_cast<const char* (*)()>(dlsym(library, kCudaStart));
     if (start == nullptr) return fmt::format("{} is of another version of Invar", path.string());
+    utilization() = reinterpret_cast<int (*)()>(dlsym(library, kCudaUtilization));
     const char* const reason = start();
     return reason != nullptr ? reason : "";
 }
@@ -70,6 +79,12 @@ bool& tf32_flag() {
 const std::string& why_no_cuda() {
     static const std::string reason = start_cuda();
     return reason;
+}
+
+std::optional<int> gpu_utilization(Device device) {
+    int (*const ask)() = utilization();
+    const int percent = device.is_cpu() || ask == nullptr ? -1 : ask();
+    return percent < 0 ? std::nullopt : std::optional(percent);
 }
 
 Device resolve_device(std::string_view text) {

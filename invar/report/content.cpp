@@ -6,6 +6,7 @@
 #include "invar/core/error.h"
 #include "invar/report/monitoring.h"
 #include "invar/report/text.h"
+#include "invar/train/logged_names.h"
 
 namespace invar {
 
@@ -81,7 +82,7 @@ CheckItem norm_item(const Comparison& c, const Arm& arm, const ReportContext& co
     if (std::isnan(arm.grad_norm_ratio)) return {State::unknown, what, unmeasured(arm, "no gradient norm")};
     const bool stable = !arm.failed() && arm.grad_norm_ratio >= 1 / kNormFactor && arm.grad_norm_ratio <= kNormFactor;
     return {stable ? State::done : State::open, what,
-            fmt::format("largest {} against {} in {}: {:.2f}x, allowed {:g}x either way", known(arm.max_grad_norm),
+            fmt::format("largest {} against {} in {}: {:.3g}x, allowed {:g}x either way", known(arm.max_grad_norm),
                         known(c.baseline.max_grad_norm), context.baseline, arm.grad_norm_ratio, kNormFactor)};
 }
 
@@ -162,7 +163,7 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
     if (!rows.empty() && arm.failed()) rows.back().change = "not compared:", rows.back().good = -1;
     if (!rows.empty()) rows.back().change += fmt::format(" {}", name_of(arm.verdict));
     if (c.metric != "val_loss") add("val_loss", base.val_loss, arm.val_loss, known);
-    add("Training loss", base.train_loss, arm.train_loss, known);
+    add(logged::kLoss, base.train_loss, arm.train_loss, known);
     // A gain in speed is worth nothing where the result is not, or where the machine had other things to do.
     const bool judged = arm.disturbed.empty() && arm.verdict < Verdict::fail;
     const auto add_time = [&](const std::string& name, double from, double to, auto text, bool lower) {
@@ -171,11 +172,11 @@ std::vector<ResultRow> result_rows(const Comparison& c, const Arm& arm) {
         if (rows.size() > before && !arm.disturbed.empty()) rows.back().change = "disturbed";
     };
     add_time("Training Time", base.train_seconds, arm.train_seconds, duration, true);
-    add_time("Samples/s", base.samples_per_s, arm.samples_per_s, known, false);
-    add_time("Tokens/s", base.tokens_per_s, arm.tokens_per_s, known, false);
+    add_time(logged::kSamplesPerS, base.samples_per_s, arm.samples_per_s, known, false);
+    add_time("tokens_per_s", base.tokens_per_s, arm.tokens_per_s, known, false);
     const auto percent = [](double share) { return std::isnan(share) ? "n/a" : fmt::format("{:.3g}%", 100 * share); };
-    add_time("MFU", base.mfu, arm.mfu, percent, false);
-    add("Largest gradient norm", base.max_grad_norm, arm.max_grad_norm, known);
+    add_time(logged::kMfu, base.mfu, arm.mfu, percent, false);
+    add(logged::kMaxGradNorm, base.max_grad_norm, arm.max_grad_norm, known);
     for (const std::string& purpose : purposes_of(base, arm))
         add(purpose == "total" ? "Memory Usage" : "Memory: " + purpose, base.memory_of(purpose), arm.memory_of(purpose),
             bytes_or_unknown,

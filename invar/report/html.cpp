@@ -12,6 +12,7 @@
 #include "invar/report/plot.h"
 #include "invar/report/style.h"
 #include "invar/report/text.h"
+#include "invar/train/logged_names.h"
 
 namespace invar {
 
@@ -130,10 +131,10 @@ std::string plots(const Comparison& c, const ReportContext& context) {
         legend +=
             fmt::format(" <span><span class=\"swatch fill{}\"></span>{}</span>", colour_of(i), e(c.candidates[i].name));
     std::string text = legend + "</p>\n<div class=\"plots\">\n";
-    const std::pair<std::string, Series RunRecord::*> all[] = {{"Training loss", &RunRecord::loss},
+    const std::pair<std::string, Series RunRecord::*> all[] = {{logged::kLoss, &RunRecord::loss},
                                                                {c.metric, &RunRecord::metric_curve},
-                                                               {"Gradient norm", &RunRecord::grad_norm},
-                                                               {"Loss scale", &RunRecord::scale}};
+                                                               {logged::kGradNorm, &RunRecord::grad_norm},
+                                                               {logged::kScale, &RunRecord::scale}};
     for (const auto& [title, curve] : all) {
         Plot plot = plot_of(c, title, curve);
         if (plot.lines.empty() && curve == &RunRecord::scale) continue;  // there may be nothing to scale

@@ -4,6 +4,7 @@
 
 #include "invar/report/content.h"
 #include "invar/report/monitoring.h"
+#include "invar/train/logged_names.h"
 
 namespace invar {
 
@@ -16,15 +17,15 @@ Json run_of(const RunRecord& run) {
                  {"precision", run.precision},
                  {"seed", nullptr},
                  {"metric", run.metric},
-                 {"train_loss", run.train_loss},
+                 {logged::kLoss, run.train_loss},
                  {"val_loss", run.val_loss},
                  {"train_seconds", run.train_seconds},
                  {"samples_per_s", run.samples_per_s},
                  {"waited_share", run.waited_share},
                  {"max_grad_norm", run.max_grad_norm},
-                 {"final_scale", run.final_scale},
+                 {logged::kScale, run.final_scale},
                  {"steps", run.steps},
-                 {"skipped_steps", run.skipped}};
+                 {logged::kSkipped, run.skipped}};
     if (run.seed) json["seed"] = *run.seed;
     if (!run.not_learned.empty()) json["not_learned"] = run.not_learned;
     if (!run.not_finite.empty()) json["not_finite"] = run.not_finite;
@@ -36,13 +37,13 @@ Json arm_of(const Arm& arm) {
     Json json = {{"name", arm.name},
                  {"metric", arm.metric},
                  {"val_loss", arm.val_loss},
-                 {"train_loss", arm.train_loss},
+                 {logged::kLoss, arm.train_loss},
                  {"train_seconds", arm.train_seconds},
                  {"samples_per_s", arm.samples_per_s},
                  {"max_grad_norm", arm.max_grad_norm},
-                 {"final_scale", arm.final_scale},
+                 {logged::kScale, arm.final_scale},
                  {"steps", arm.steps},
-                 {"skipped_steps", arm.skipped},
+                 {logged::kSkipped, arm.skipped},
                  {"all_finite", arm.all_finite()}};
     Json memory = Json::object();
     for (const auto& [name, bytes] : arm.memory) memory[name] = bytes;

@@ -11,7 +11,9 @@ namespace invar {
 std::string Metric::str(double value) const {
     if (std::isnan(value)) return "nan";  // whose sign means nothing
     if (print == Print::percent) return fmt::format("{:.2f}%", 100 * value);
-    return value != 0 && std::fabs(value) < 1e-2 ? fmt::format("{:.4g}", value) : fmt::format("{:.6f}", value);
+    const double size = std::fabs(value);
+    if (size >= 1e7) return fmt::format("{:.6g}", value);  // of a run that diverges, all digits but the first are noise
+    return value != 0 && size < 1e-2 ? fmt::format("{:.4g}", value) : fmt::format("{:.6f}", value);
 }
 
 MetricSums::MetricSums(std::vector<Metric> metrics) : metrics_(std::move(metrics)) {

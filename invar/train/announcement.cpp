@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "invar/amp/autocast.h"
+#include "invar/nn/module_title.h"
 #include "invar/train/low_precision.h"
+#include "invar/train/scale_text.h"
 
 namespace invar {
 
@@ -30,15 +32,17 @@ std::string products_of(const Precision& precision) {
     return format_name(computes_in(Autocast::policy_of(precision), CastClass::low, {Dtype::f32}));
 }
 
-// Modules that do not run as the run does: "1, 2 in FP32; 5 in BF16", "" where there are none.
-std::string about_modules(const std::vector<std::pair<std::string, Precision>>& modules, const Precision& run) {
+// Modules that do not run as the run does: "1 (Linear), 2 (Linear) in FP32; 5 (Linear) in BF16", "" where there are
+// none.
+std::string about_modules(Module& model, const std::vector<std::pair<std::string, Precision>>& modules,
+                          const Precision& run) {
     std::vector<std::pair<std::string, std::vector<std::string>>> by_format;
     for (const auto& [path, precision] : modules) {
         if (precision == run) continue;
         const std::string format = products_of(precision);
         auto found = std::ranges::find(by_format, format, [](const auto& each) { return each.first; });
         if (found == by_format.end()) found = by_format.insert(found, {format, {}});
-        found->second.push_back(path.empty() ? "the model itself" : path);
+        found->second.push_back(module_title(path, model.get_submodule(path)));
     }
     std::vector<std::string> parts;
     for (const auto& [format, paths] : by_format)
@@ -79,9 +83,10 @@ std::string about_weights(const ParameterStore& store) {
 std::string about_scaler(const Precision& precision, const GradScaler& scaler) {
     if (scaler.enabled()) {
         const ScalerSpec& spec = scaler.spec();
-        if (!spec.dynamic) return fmt::format("loss scale {:g}, fixed", scaler.get_scale());
-        return fmt::format("loss scale {:g}, times {:g} after {} steps without overflow, times {:g} on overflow",
-                           scaler.get_scale(), spec.growth_factor, spec.growth_interval, spec.backoff_factor);
+        if (!spec.dynamic) return fmt::format("loss scale {}, fixed", scale_text(scaler.get_scale()));
+        return fmt::format("loss scale {}, times {:g} after {} steps without overflow, times {:g} on overflow",
+                           scale_text(scaler.get_scale()), spec.growth_factor, spec.growth_interval,
+                           spec.backoff_factor);
     }
     if (precision.needs_scaler()) return "no loss scale (scaler.enabled=false): small FP16 gradients become zero";
     if (precision.kind == Precision::Kind::bf16_mixed || precision.kind == Precision::Kind::bf16_true)
@@ -106,7 +111,7 @@ std::vector<std::string> announce_precision(const Setup& setup) {
     const CastPolicy policy = Autocast::policy_of(precision);
     const Dtype products = computes_in(policy, CastClass::low, {Dtype::f32});
     const auto modules = precision_by_module(*setup.model, precision);
-    const std::string others = about_modules(modules, precision);
+    const std::string others = about_modules(*setup.model, modules, precision);
     const bool low = computes_low(*setup.model, precision);
     std::vector<std::string> lines = {title(precision, products)};
     const std::string later = about_changes(setup);

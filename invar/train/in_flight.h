@@ -22,7 +22,7 @@ struct ReportedStep {
     bool newest = false;   // the device was given nothing since: the gradients are still this step's
     StepReport report;
     std::int64_t step() const { return before.step + 1; }
-    std::int64_t epoch() const { return before.epoch; }
+    std::int64_t epoch() const { return before.epoch + 1; }  // 1 is the first
 };
 
 struct Speed {

@@ -10,8 +10,10 @@
 #include "invar/autograd/node.h"
 #include "invar/core/format_info.h"
 #include "invar/kernels/devices.h"
+#include "invar/nn/module_title.h"
 #include "invar/nn/module_watch.h"
 #include "invar/train/reports.h"
+#include "invar/train/scale_text.h"
 
 namespace invar {
 
@@ -21,10 +23,6 @@ constexpr std::int64_t kSamples = 16;  // of a batch, to look at activations wit
 constexpr std::size_t kNames = 4;      // in one message
 constexpr int kSmall = 10;             // steps in a row: one batch that is known by heart has small gradients too
 constexpr double kHeadRoom = 0.5;      // activations above this share of FP16's largest number are close to overflow
-
-std::string of_module(const std::string& module) {
-    return module.empty() ? "" : " of " + module;
-}
 
 }  // namespace
 
@@ -44,6 +42,7 @@ struct Monitor::Measurement {
 Monitor::Monitor(const MonitorConfig& config, Setup& setup) : config_(config), setup_(setup) {
     for (const Parameter* parameter : setup.optimizer->store().parameters())
         module_of_.push_back(module_of(parameter->name));
+    for (const auto& [path, module] : setup.model->modules()) titles_[path] = module_title(path, *module);
 }
 
 Monitor::~Monitor() = default;
@@ -156,6 +155,12 @@ void Monitor::alert(Findings& findings, bool raised, const std::string& kind, co
     findings.alerts.push_back({step_, epoch_, kind, where, value, fmt::format("step {}: {}", step_, message())});
 }
 
+// "layers.0.fc1 (Linear)"; what is not a module of the model ("loss") keeps its name.
+const std::string& Monitor::title(const std::string& module) const {
+    const auto found = titles_.find(module);
+    return found == titles_.end() ? module : found->second;
+}
+
 MonitorMetrics& Monitor::metrics(Findings& findings) const {
     std::vector<MonitorMetrics>& all = findings.metrics;
     if (all.empty() || all.back().step != step_) all.emplace_back().step = step_, all.back().epoch = epoch_;
@@ -171,8 +176,7 @@ void Monitor::judge_report(const ReportedStep& reported, Findings& findings) {
         std::string names = reported.newest ? bad_gradients() : "";
         if (const std::int64_t place = report.step.first_nonfinite; names.empty() && place >= 0)
             names = fmt::format(" (NaN or Inf first in {})", setup_.optimizer->store().parameter_at(place).name);
-        const std::string scale =
-            setup_.scaler->enabled() ? fmt::format("; loss scale now {:g}", report.scale.scale) : "";
+        const std::string scale = setup_.scaler->enabled() ? "; loss scale now " + scale_text(report.scale.scale) : "";
         const std::string rank = report.step.bad_rank >= 0 ? fmt::format(" on rank {}", report.step.bad_rank) : "";
         return fmt::format("skipped, {}{}{}{}", skip_reason(report), names, rank, scale);
     });
@@ -187,7 +191,8 @@ void Monitor::judge_report(const ReportedStep& reported, Findings& findings) {
     }
     if (setup_.scaler->enabled())
         alert(findings, report.scale.scale < 1.0f, "scale_low", "", report.scale.scale, [&] {
-            return fmt::format("the loss scale has fallen to {:g}: small gradients vanish in FP16", report.scale.scale);
+            return fmt::format("the loss scale has fallen to {}: small gradients vanish in FP16",
+                               scale_text(report.scale.scale));
         });
 
     ++steps_since_, samples_since_ += reported.samples;
@@ -245,7 +250,7 @@ void Monitor::collect_gradients(const Measurement& measurement, Findings& findin
     if (norms.size() == 1) return;  // the norm of all, which is judged after every step
     for (const auto& [module, norm] : norms) {
         const double value = norm;
-        const std::string name = of_module(module);
+        const std::string name = " of " + title(module);
         alert(findings, value < config_.grad_norm_low && (small_ == 0 || small_ >= kSmall), "gradient_small", module,
               value, [&] {
                   return fmt::format("the gradient norm{} is {:.3g}, below {:g}", name, value, config_.grad_norm_low);
@@ -272,11 +277,11 @@ void Monitor::collect_activations(const Measurement& measurement, Findings& find
         const StepState& found = measurement.activations[i];
         metrics(findings).activations.emplace_back(module, found.max_abs);
         alert(findings, found.nonfinite > 0, "activation_nonfinite", module, double(found.nonfinite),
-              [&] { return fmt::format("{} values that {} put out are NaN or Inf", found.nonfinite, module); });
+              [&] { return fmt::format("{} values that {} put out are NaN or Inf", found.nonfinite, title(module)); });
         if (found.nonfinite > 0) continue;
         const bool half = measurement.activations_in_f16[i];
         alert(findings, half && found.max_abs > kHeadRoom * largest, "activation_large", module, found.max_abs, [&] {
-            return fmt::format("{} puts out {:.4g}, close to FP16's largest number {:g}", module, found.max_abs,
+            return fmt::format("{} puts out {:.4g}, close to FP16's largest number {:g}", title(module), found.max_abs,
                                largest);
         });
     }

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,12 +58,14 @@ class Monitor {
     void alert(Findings& findings, bool raised, const std::string& kind, const std::string& where, double value,
                const std::function<std::string()>& message);
     std::string bad_gradients();
+    const std::string& title(const std::string& module) const;
     MonitorMetrics& metrics(Findings& findings) const;
 
     MonitorConfig config_;
     Setup& setup_;
     Alerts alerts_;
     std::vector<std::string> module_of_;                // of each parameter
+    std::map<std::string, std::string> titles_;         // of each module, by its path
     std::deque<std::unique_ptr<Measurement>> pending_;  // the device may be some measurements behind
     std::vector<std::unique_ptr<Measurement>> unused_;  // memory to be used again
     std::int64_t step_ = 0, epoch_ = 0;                 // of what is being judged

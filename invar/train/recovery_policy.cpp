@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "invar/train/scale_text.h"
+
 namespace invar {
 
 namespace fs = std::filesystem;
@@ -30,7 +32,7 @@ std::string RunFailure::text(bool with_command) const {
         text += fmt::format(", {} steps in a row were skipped", skipped);
     if (!not_recovered.empty()) text += ", " + not_recovered;
     text += fmt::format(" (in {}, loss {:g}, gradient norm {:g}", precision, report.loss, report.step.grad_norm);
-    if (scale) text += fmt::format(", scale {:g}", *scale);
+    if (scale) text += ", scale " + scale_text(*scale);
     if (const std::string more = text_of(why, with_command); !more.empty()) text += ", " + more;
     text += "). ";
     if (good_checkpoint >= 0) text += fmt::format("The last good checkpoint is of step {}. ", good_checkpoint);

@@ -8,6 +8,7 @@
 
 #include "invar/core/error.h"
 #include "invar/io/file.h"
+#include "invar/train/logged_names.h"
 #include "invar/train/run_config.h"
 
 namespace invar {
@@ -77,9 +78,7 @@ RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, const
 }
 
 RunFolder::RunFolder(fs::path path, const Config& config)
-    : path_(std::move(path)),
-      keep_(int(config.trainer.keep_checkpoints)),
-      checkpoints_(checkpoints_of(path_), keep_) {}
+    : path_(std::move(path)), keep_(int(config.trainer.keep_checkpoints)), checkpoints_(checkpoints_of(path_), keep_) {}
 
 RunFolder RunFolder::of_another(const fs::path& folder, const Config& config) {
     return RunFolder(folder, config);
@@ -121,7 +120,7 @@ std::int64_t RunFolder::drop_lines_after(const ResumePoint& point, bool keep_val
                        "{}:{}: \"step\" is {}, expected a whole number; mend or delete the line", path.string(), number,
                        found.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
         const auto at = found.get<std::int64_t>();
-        const bool recovery = line.contains("recovery"), validation = line.contains("val_loss");
+        const bool recovery = line.contains("recovery"), validation = line.contains(logged::of_validation("loss"));
         if (at > point.step || (at == point.step && recovery)) {
             keep_validation = keep_validation && !recovery;  // what follows was measured behind it
             continue;
@@ -131,7 +130,7 @@ std::int64_t RunFolder::drop_lines_after(const ResumePoint& point, bool keep_val
             validation_ = line;
         }
         kept.append(text).push_back('\n');
-        if (line.contains("loss")) ++steps;
+        if (line.contains(logged::kLoss)) ++steps;
     }
     if (unreadable > 0) {
         const fs::path copy = free_name(path, ".damaged");
@@ -214,7 +213,7 @@ std::optional<std::vector<Measured>> RunFolder::logged_validation(std::int64_t s
     if (!validation_.is_object() || validation_.at("step") != step) return std::nullopt;
     std::vector<Measured> measured;
     for (const Metric& metric : metrics) {
-        const auto value = validation_.find("val_" + metric.name);
+        const auto value = validation_.find(logged::of_validation(metric.name));
         if (value == validation_.end() || !(value->is_number() || value->is_string())) return std::nullopt;
         measured.push_back({metric, number_of(*value)});
     }
@@ -240,67 +239,75 @@ void RunFolder::flush_scalars() {
 void RunFolder::log(const StepMetrics& m) {
     if (!lock_) return;
     JsonLine line;
-    line.add("step", m.step)
-        .add("epoch", m.epoch)
-        .add("loss", float(m.loss))
-        .add("lr", m.lr)
-        .add("grad_norm", float(m.grad_norm));
-    line.add("precision", m.precision)
-        .add("scale", m.scale)
-        .add("growth_tracker", m.growth_tracker)
-        .add("skipped", m.skipped)
-        .add("skipped_now", m.skipped_now);
+    // A figure goes by one name into every file.
+    const auto figure = [&](const std::string& name, auto value) {
+        line.add(name, value);
+        scalar(name, m.step, double(value));
+    };
+    line.add(logged::kStep, m.step);
+    figure(logged::kEpoch, m.epoch);
+    figure(logged::kLoss, float(m.loss));
+    figure(logged::kLr, m.lr);
+    figure(logged::kGradNorm, float(m.grad_norm));
+    if (m.grad_norm_clipped) figure(logged::kGradNormClipped, float(*m.grad_norm_clipped));
+    line.add("precision", m.precision);
+    figure(logged::kScale, m.scale);
+    figure(logged::kGrowthTracker, m.growth_tracker);
+    figure(logged::kSkipped, m.skipped);
+    line.add("skipped_now", m.skipped_now);
     if (m.skipped_now) line.add("skip_reason", m.skip_reason);
-    line.add("samples_per_s", m.samples_per_s);
-    if (!m.rate.of_samples()) line.add(m.rate.name(), m.rate.per_second);
-    if (m.rate.mfu > 0) line.add("mfu", m.rate.mfu);
-    line.add("memory", memory_line(m.memory.peak, m.memory.peak_total));
+    figure(logged::kSamplesPerS, m.samples_per_s);
+    if (!m.rate.of_samples()) figure(m.rate.name(), m.rate.per_second);
+    if (m.rate.mfu > 0) figure(logged::kMfu, m.rate.mfu);
+    if (m.host_bytes > 0) figure(logged::kHostBytes, m.host_bytes);
+    if (m.gpu_utilization) figure(logged::kGpuUtilization, *m.gpu_utilization);
+    line.add(logged::kPeakBytes, memory_line(m.memory.peak, m.memory.peak_total));
+    scalar(fmt::format("{}/total", logged::kPeakBytes), m.step, double(m.memory.peak_total));
     metrics_->write(line);
-    scalar("train/loss", m.step, m.loss);
-    scalar("train/lr", m.step, m.lr);
-    scalar("train/grad_norm", m.step, m.grad_norm);
-    scalar("amp/scale", m.step, m.scale);
-    scalar("amp/skipped_steps", m.step, double(m.skipped));
-    scalar("speed/samples_per_s", m.step, m.samples_per_s);
-    if (!m.rate.of_samples()) scalar("speed/" + m.rate.name(), m.step, m.rate.per_second);
-    if (m.rate.mfu > 0) scalar("speed/mfu", m.step, m.rate.mfu);
-    scalar("memory/peak_bytes", m.step, double(m.memory.peak_total));
     flush_scalars();
 }
 
 void RunFolder::log(const ValidationMetrics& m) {
     if (!lock_) return;
     JsonLine line;
-    line.add("step", m.step).add("epoch", m.epoch);
-    for (const Measured& measured : m.metrics) line.add("val_" + measured.metric.name, measured.value);
+    line.add(logged::kStep, m.step).add(logged::kEpoch, m.epoch);
+    scalar(logged::kEpoch, m.step, double(m.epoch));
+    for (const Measured& measured : m.metrics) {
+        const std::string name = logged::of_validation(measured.metric.name);
+        line.add(name, measured.value);
+        scalar(name, m.step, measured.value);
+    }
     const bool there = validation_.is_object() && validation_.at("step") == m.step;
     if (!there) metrics_->write(line);
     validation_ = nullptr;
-    for (const Measured& measured : m.metrics) scalar("val/" + measured.metric.name, m.step, measured.value);
     flush_scalars();
 }
 
 void RunFolder::log(const MonitorMetrics& m) {
     if (!lock_) return;
     JsonLine line;
-    line.add("step", m.step).add("epoch", m.epoch);
-    const auto by_module = [&](const char* key, const char* tag, const auto& values) {
+    line.add(logged::kStep, m.step).add(logged::kEpoch, m.epoch);
+    const auto by_module = [&](const char* name, const auto& values) {
         if (values.empty()) return;
         JsonLine all;
         for (const auto& [module, value] : values) {
             all.add(module, float(value));
-            scalar(fmt::format("{}/{}", tag, module), m.step, value);
+            scalar(fmt::format("{}/{}", name, module), m.step, value);
         }
-        line.add(key, all);
+        line.add(name, all);
     };
-    by_module("grad_norms", "grad_norm", m.grad_norms);
-    by_module("small_grad_norms", "small_grad_norm", m.small_grad_norms);
-    by_module("activations", "activation", m.activations);
-    if (m.memory) line.add("live_memory", memory_line(m.memory->live, m.memory->live_total));
-    if (m.step_ms) line.add("step_ms", *m.step_ms).add("samples_per_s", *m.samples_per_s);
+    by_module(logged::kGradNorms, m.grad_norms);
+    by_module(logged::kSmallGradNorms, m.small_grad_norms);
+    by_module(logged::kActivations, m.activations);
+    if (m.memory) {
+        line.add(logged::kLiveBytes, memory_line(m.memory->live, m.memory->live_total));
+        scalar(fmt::format("{}/total", logged::kLiveBytes), m.step, double(m.memory->live_total));
+    }
+    if (m.step_ms) {
+        line.add(logged::kStepMs, *m.step_ms).add(logged::kSamplesPerS, *m.samples_per_s);
+        scalar(logged::kStepMs, m.step, *m.step_ms);
+    }
     metrics_->write(line);
-    if (m.memory) scalar("memory/live_bytes", m.step, double(m.memory->live_total));
-    if (m.step_ms) scalar("speed/step_ms", m.step, *m.step_ms);
     flush_scalars();
 }
 

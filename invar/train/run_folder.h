@@ -24,10 +24,12 @@ namespace invar {
 struct StepMetrics {
     std::int64_t step = 0;  // 1 is the first
     std::int64_t total_steps = 0;
-    std::int64_t epoch = 0;
+    std::int64_t epoch = 0;  // 1 is the first
+    bool due = true;  // by trainer.log_every_n_steps; others are logged since they were skipped or moved the scale
     double loss = 0.0;
     double lr = 0.0;
     double grad_norm = 0.0;
+    std::optional<double> grad_norm_clipped;  // where gradients are clipped by their norm
     std::string precision;
     double scale = 1.0;
     std::int64_t growth_tracker = 0;
@@ -37,11 +39,13 @@ struct StepMetrics {
     double samples_per_s = 0.0;
     Rate rate;
     MemoryStats memory;
+    std::int64_t host_bytes = 0;
+    std::optional<int> gpu_utilization;  // percent
 };
 
 struct ValidationMetrics {
     std::int64_t step = 0;
-    std::int64_t epoch = 0;
+    std::int64_t epoch = 0;  // of that step
     std::vector<Measured> metrics;
 };
 

@@ -9,8 +9,10 @@ namespace invar {
 
 struct Progress {
     std::int64_t step = 0;   // optimizer steps tried, skipped ones included
-    std::int64_t epoch = 0;  // the one being trained
+    std::int64_t epoch = 0;  // how many are done; the one being trained is the next
     std::int64_t batch = 0;  // batches of it that are done
+    // As people count them: the epoch of the last step, 1 for the first; 0 before any step.
+    std::int64_t epoch_number() const { return batch == 0 ? epoch : epoch + 1; }
 };
 
 Checkpoint take_snapshot(Setup& setup, const Progress& progress, const std::string& config_yaml);

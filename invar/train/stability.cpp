@@ -126,7 +126,7 @@ std::optional<Instability> Stability::look(const ReportedStep& step) {
     if (!losses_.first) losses_.first = report.loss;
     const bool knows_usual = std::int64_t(losses_.values.size()) >= config_.window;
     if (!knows_usual && report.loss > kAstray * untrained())
-        return told(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.1f} times that of the untrained network",
+        return told(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.4g} times that of the untrained network",
                                                   report.loss, report.loss / untrained()));
     const std::optional<double> loss_spike = losses_.spike(report.loss, loss_bounds(), config_);
     if (knows_usual && losses_.usual() > kLearntNothing * untrained())

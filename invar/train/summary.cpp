@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "invar/io/file.h"
+#include "invar/train/logged_names.h"
 #include "invar/train/run_folder.h"
 
 namespace invar {
@@ -26,16 +27,16 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     line.add("precision", s.precision).add("device", device.str()).add("seed", config.seed);
     line.add("epochs", s.epochs)
         .add("steps", s.steps)
-        .add("skipped_steps", s.skipped)
+        .add(logged::kSkipped, s.skipped)
         .add("alerts", s.alerts)
-        .add("final_scale", s.final_scale);
-    if (s.steps > 0) line.add("train_loss", s.train_loss);
-    for (const Measured& measured : s.validation) line.add("val_" + measured.metric.name, measured.value);
+        .add(logged::kScale, s.final_scale);
+    if (s.steps > 0) line.add(logged::kLoss, s.train_loss);
+    for (const Measured& measured : s.validation) line.add(logged::of_validation(measured.metric.name), measured.value);
     line.add("train_seconds", s.train_seconds)
-        .add("samples_per_s", s.samples_per_s)
-        .add("max_grad_norm", s.max_grad_norm);
+        .add(logged::kSamplesPerS, s.samples_per_s)
+        .add(logged::kMaxGradNorm, s.max_grad_norm);
     if (!s.rate.of_samples()) line.add(s.rate.name(), s.rate.per_second);
-    if (s.rate.mfu > 0) line.add("mfu", s.rate.mfu);
+    if (s.rate.mfu > 0) line.add(logged::kMfu, s.rate.mfu);
     if (std::isfinite(s.waited_share)) line.add("waited_share", s.waited_share);
     JsonLine precisions;
     for (const PrecisionSpan& span : s.precisions) precisions.add(std::to_string(span.step), span.precision);
@@ -56,7 +57,7 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
         line.add("best_checkpoint", best.add("value", b.value));
     }
     if (!s.stopped_early.empty()) line.add("stopped_early", s.stopped_early);
-    line.add("all_finite", s.all_finite).add("peak_bytes", memory_line(s.memory.peak, s.memory.peak_total));
+    line.add("all_finite", s.all_finite).add(logged::kPeakBytes, memory_line(s.memory.peak, s.memory.peak_total));
     return line;
 }
 
@@ -71,9 +72,9 @@ EarlierTotals EarlierTotals::read(const nlohmann::json& summary, std::int64_t st
     const double steps = summary.at("steps");
     if (steps <= 0) return totals;
     totals.speed.seconds = summary.at("train_seconds").get<double>() * std::min(double(step) / steps, 1.0);
-    totals.speed.samples_per_s = summary.at("samples_per_s");
+    totals.speed.samples_per_s = summary.at(logged::kSamplesPerS);
     if (summary.contains("waited_share")) totals.waited_share = summary.at("waited_share");
-    const nlohmann::json& peak = summary.at("peak_bytes");
+    const nlohmann::json& peak = summary.at(logged::kPeakBytes);
     for (int i = 0; i < kPurposes; ++i) totals.memory.peak[std::size_t(i)] = peak.at(name_of(Purpose(i)));
     totals.memory.peak_total = peak.at("total");
     return totals;

@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/core/host_memory.h"
 #include "invar/image/encode.h"
 #include "invar/kernels/flops.h"
+#include "invar/kernels/gpu_utilization.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/best_checkpoints.h"
 #include "invar/train/early_stopping.h"
@@ -23,6 +25,11 @@ namespace {
 Config without_weights(Config config, bool resumes) {
     if (resumes) config.init_from.clear();
     return config;
+}
+
+// As plan_step clips it. A gradient that is not finite is not applied, and stays what it is.
+double clipped_norm(double norm, const ClipSpec& clip) {
+    return std::isfinite(norm) ? norm * std::min(1.0, double(clip.limit) / (norm + 1e-6)) : norm;
 }
 
 }  // namespace
@@ -149,7 +156,7 @@ void Trainer::train_epoch() {
         stop_agreed_ = setup_.optimizer->asked_to_stop();
         ++progress_.step;
         finish_save(false);
-        monitor_.measure(progress_.step, progress_.epoch, group);
+        monitor_.measure(progress_.step, progress_.epoch + 1, group);
         progress_.batch = data.position();
         observer_->step_launched(progress_, setup_.total_steps);
         while (!unstable_) {
@@ -238,9 +245,11 @@ void Trainer::log_step(const ReportedStep& reported) {
     m.step = number;
     m.total_steps = setup_.total_steps;
     m.epoch = reported.epoch();
+    m.due = due;
     m.loss = report.loss;
     m.lr = setup_.optimizer->groups()[0].lr * step.lr_factor;
     m.grad_norm = step.grad_norm;
+    if (setup_.clip.kind == ClipSpec::Kind::norm) m.grad_norm_clipped = clipped_norm(step.grad_norm, setup_.clip);
     m.precision = computed_precision();
     m.scale = report.scale.scale;
     m.growth_tracker = report.scale.growth_tracker;
@@ -250,6 +259,8 @@ void Trainer::log_step(const ReportedStep& reported) {
     m.samples_per_s = in_flight_.rate_until(reported);
     m.rate = speed_->at(m.samples_per_s);
     m.memory = memory_stats(setup_.device);
+    m.host_bytes = host_memory_bytes();
+    m.gpu_utilization = gpu_utilization(setup_.device);
     folder_->log(m);
     ++logged_steps_;
     note_full_log();
@@ -298,7 +309,7 @@ void Trainer::validate() {
         const WeightAverage::Applied averaged(setup_.average.get(), *setup_.optimizer);
         summary_.validation = evaluate(*setup_.task, *setup_.model, *setup_.test_data, setup_.precision).metrics;
     }
-    const ValidationMetrics m{progress_.step, progress_.epoch, summary_.validation};
+    const ValidationMetrics m{progress_.step, progress_.epoch_number(), summary_.validation};
     folder_->log(m);
     observer_->validated(m);
     for (const auto& callback : callbacks_) callback->on_validation_end(*this, m);
@@ -392,7 +403,7 @@ void Trainer::recover() {
         for (const std::int64_t later : folder_->checkpoints().steps())
             if (later > progress_.step) std::filesystem::remove(folder_->checkpoints().path_of(later));
     for (const Recovery& each : recovery_.recoveries())
-        if (each.back_to == progress_.step) folder_->log(each, progress_.epoch);
+        if (each.back_to == progress_.step) folder_->log(each, progress_.epoch_number());
     start_callbacks();
     saved_at_ = -1;  // the same step again, with what was decided
     save();

@@ -5,6 +5,7 @@
 
 #include "invar/config/table.h"
 #include "invar/io/file.h"
+#include "invar/train/logged_names.h"
 
 namespace invar {
 
@@ -45,7 +46,7 @@ std::string lines_until(const fs::path& path, std::int64_t step, bool validated)
         const nlohmann::json line = parse_object(text);
         if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) continue;
         const auto at = line["step"].get<std::int64_t>();
-        if (at > step || (at == step && !validated && line.contains("val/loss"))) continue;
+        if (at > step || (at == step && !validated && line.contains(logged::of_validation("loss")))) continue;
         kept.append(text).push_back('\n');
     }
     return kept;

@@ -17,6 +17,7 @@
 #include "invar/core/suggest.h"
 #include "invar/io/event_log.h"
 #include "invar/io/file.h"
+#include "invar/train/logged_names.h"
 #include "invar/validate/event_runs.h"
 #include "invar/validate/mlflow_runs.h"
 #include "invar/validate/wandb_chart.h"
@@ -235,7 +236,8 @@ void add_summary(FoundRun& run, const fs::path& file) {
     // What the run itself logged over its steps stays; figures of the whole run (speed, memory) come from here.
     for (const auto& [name, series] : summary.series) {
         const bool curve = run.log.series.contains(name) && run.log.series.at(name).y.size() > 1;
-        const bool whole_run = name == "samples_per_s" || name == "tokens_per_s" || name == "mfu";
+        const bool whole_run = name == logged::kSamplesPerS || name == "tokens_per_s" || name == logged::kMfu ||
+                               name.starts_with(logged::kPeakBytes);
         if (!curve || whole_run) run.log.series[name] = series;
     }
     const nlohmann::json value = nlohmann::json::parse(text, nullptr, false);

@@ -20,6 +20,7 @@
 #include "invar/tasks/registry.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/setup.h"
+#include "invar/validate/benefits.h"
 #include "invar/validate/command_line.h"
 #include "invar/validate/run_log.h"
 
@@ -134,6 +135,11 @@ bool remember(const fs::path& file, const Validation& validation, const fs::path
         line.add("max_epochs", trainer.max_epochs).add("max_steps", trainer.max_steps);
         line.add("limit_train_batches", print_value(trainer.limit_train_batches));
         line.add("limit_val_batches", print_value(trainer.limit_val_batches));
+        if (const std::optional<Benefits> gained = benefits_of(validation.baseline, arm)) {
+            line.add("machine", machine_of(validation.device, validation.threads, world().size()));
+            line.add("samples_per_s", gained->samples_per_s).add("fp32_samples_per_s", gained->fp32_samples_per_s);
+            line.add("peak_bytes", gained->peak_bytes).add("fp32_peak_bytes", gained->fp32_peak_bytes);
+        }
         lines += line.add("report", fs::absolute(report).string()).text() + "\n";
     }
     make_folders(file.parent_path());
@@ -148,26 +154,32 @@ bool remember(const fs::path& file, const Validation& validation, const fs::path
     return true;
 }
 
-std::optional<Remembered> recall(const fs::path& file, const Config& config) {
+void for_each_remembered(const fs::path& file, const Config& config,
+                         const std::function<void(const nlohmann::json&)>& call) {
     std::error_code error;
-    if (file.empty() || !fs::is_regular_file(file, error)) return std::nullopt;
+    if (file.empty() || !fs::is_regular_file(file, error)) return;
     const Descriptor in = Descriptor::open(file, O_RDONLY, "read");
     const std::uint64_t size = in.size(), from = size > kMostRead ? size - kMostRead : 0;
     std::string text(static_cast<std::size_t>(size - from), '\0');
     in.read_at(from, text.data(), text.size());
     const std::string key = validation_key(config);
-    std::optional<Remembered> found;
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = std::min(text.find('\n', begin), text.size());
         const std::string_view content = std::string_view(text).substr(begin, end - begin);
         begin = end + 1;
         if (content.find(key) == content.npos) continue;
         const nlohmann::json line = nlohmann::json::parse(content, nullptr, false);
-        if (!line.is_object() || line.value("key", nlohmann::json()) != key) continue;
+        if (line.is_object() && line.value("key", nlohmann::json()) == key) call(line);
+    }
+}
+
+std::optional<Remembered> recall(const fs::path& file, const Config& config) {
+    std::optional<Remembered> found;
+    for_each_remembered(file, config, [&](const nlohmann::json& line) {
         const std::optional<Verdict> verdict = parse_verdict(line.value("verdict", nlohmann::json()));
         if (verdict && covers(line, config.trainer))
             found = Remembered{*verdict, plain_text(line, "date"), plain_text(line, "report")};
-    }
+    });
     return found;
 }
 

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +35,10 @@ bool remember(const std::filesystem::path& file, const Validation& validation, c
 // The last verdict that counts for this configuration and its length. Lines that cannot be read are passed over; a
 // missing file holds nothing.
 std::optional<Remembered> recall(const std::filesystem::path& file, const Config& config);
+
+// Calls it with each line about this configuration, in order, of validations of whatever length.
+void for_each_remembered(const std::filesystem::path& file, const Config& config,
+                         const std::function<void(const nlohmann::json&)>& call);
 
 // The settings that make the runs shorter than the data and the epochs would: "trainer.max_steps=100". "" where none
 // do.

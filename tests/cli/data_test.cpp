@@ -49,8 +49,8 @@ TEST_F(DataCommand, ShowsTheSameForTheSameSeedAndOtherPixelsInAnotherEpoch) {
     write_flowers(4);
     for (const Words& words : {Words{"-o", "a.png"},
                                {"-o", "b.png", "data.num_workers=0"},
-                               {"-o", "c.png", "--epoch", "1", "data.shuffle=false"},
-                               {"-o", "d.png", "data.shuffle=false"},
+                               {"-o", "c.png", "--epoch", "2", "data.shuffle=false"},
+                               {"-o", "d.png", "data.shuffle=false", "--epoch", "1"},
                                {"-o", "e.png", "--split", "val", "--epoch", "3"},
                                {"-o", "f.png", "--split", "val"}})
         ASSERT_EQ(invar(with(kFlowers, words)).code, 0);

@@ -71,7 +71,8 @@ TEST_F(Inspect, ShowsTheWorstTensorFirstAndTheScaleThatSavesIt) {
     EXPECT_LT(result.out.find("tiny"), result.out.find("huge"));
     EXPECT_LT(result.out.find("huge"), result.out.find("fine"));
     EXPECT_LT(result.out.find("fine"), result.out.find("total"));
-    EXPECT_TRUE(has(result.out, "as f16") && has(result.out, "2^16") && has(result.out, "100.00%")) << result.out;
+    EXPECT_TRUE(has(result.out, "g.safetensors as f16") && has(result.out, "2^16") && has(result.out, "100.00%"))
+        << result.out;
     EXPECT_TRUE(has(result.out, "3 tensors, 10 values")) << result.out;
     EXPECT_FALSE(has(result.out, "bf16"));
     std::size_t width = 0;  // the table lines up
@@ -99,7 +100,8 @@ TEST_F(Inspect, GivesTheCountsAsJson) {
     EXPECT_EQ(lines[0].at("f8e4m3").at("overflow"), 1);
     EXPECT_EQ(lines[2].at("tensor"), "total");
     EXPECT_EQ(lines[2].at("values"), 5);
-    EXPECT_TRUE(has(invar({"inspect", "a.safetensors"}).err, "1 NaN and 0 infinite values in the file itself, in w"));
+    EXPECT_TRUE(
+        has(invar({"inspect", "a.safetensors"}).err, "1 NaN and 0 infinite values in a.safetensors itself, in w"));
 }
 
 TEST_F(Inspect, LeavesOutWhatItCannotJudgeAndSaysWhich) {

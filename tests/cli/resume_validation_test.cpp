@@ -23,7 +23,7 @@ class ResumeValidation : public CliTest {
         nlohmann::json all = {report.at("verdict"), report.at("reason"), report.at("baseline").at("noise")};
         for (const auto& arm : {report.at("baseline"), report.at("candidates").at(0)})
             for (const auto& run : arm.at("runs"))
-                all.push_back({run.at("seed"), run.at("metric"), run.at("val_loss"), run.at("train_loss"),
+                all.push_back({run.at("seed"), run.at("metric"), run.at("val_loss"), run.at("loss"),
                                run.at("max_grad_norm"), run.at("steps")});
         return all;
     }

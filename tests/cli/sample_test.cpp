@@ -31,7 +31,7 @@ TEST_F(Sample, TrainsOnTokensAndCountsThem) {
     EXPECT_GT(summary.at("tokens_per_s"), 0.0);
     train({"exp_name=dogs", "seed=1"});
     const Result report = invar({"compare", "runs/cats", "runs/dogs", "--any-length", "--report", "report"});
-    EXPECT_TRUE(has(slurp(folder_ / "report/report.md"), "Tokens/s")) << report.out << report.err;
+    EXPECT_TRUE(has(slurp(folder_ / "report/report.md"), "tokens_per_s")) << report.out << report.err;
 }
 
 TEST_F(Sample, GoesOnAsTheTextDidAndNeedsThatNoMore) {

@@ -57,9 +57,9 @@ init = Run
     ASSERT_EQ(told.at("steps").size(), 10u);
     for (std::size_t i = 0; i < 10; ++i) {
         EXPECT_EQ(told.at("steps")[i][0], i + 1);
-        EXPECT_TRUE(told.at("steps")[i][1].contains("train/loss"));
+        EXPECT_TRUE(told.at("steps")[i][1].contains("loss"));
     }
-    EXPECT_TRUE(told.at("steps")[9][1].contains("val/accuracy"));
+    EXPECT_TRUE(told.at("steps")[9][1].contains("val_accuracy"));
 }
 
 }  // namespace

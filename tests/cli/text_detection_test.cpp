@@ -89,8 +89,8 @@ TEST_F(TextDetectionCommands, TeachTheLessonOfAStaticScale) {
     EXPECT_TRUE(has(wrong.err, "all 20 steps were skipped, nothing was trained")) << wrong.err;
     EXPECT_TRUE(has(wrong.err, "find out why with: invar diagnose runs/wrong")) << wrong.err;
     EXPECT_EQ(with({"train"}, {"exp_name=mended", "scaler.dynamic=true"}).code, 0);
-    EXPECT_EQ(summary("wrong").at("skipped_steps"), 20);
-    EXPECT_LE(summary("mended").at("skipped_steps"), 5) << "until the scale is found";
+    EXPECT_EQ(summary("wrong").at("skipped"), 20);
+    EXPECT_LE(summary("mended").at("skipped"), 5) << "until the scale is found";
 
     const Result found = with({"diagnose"}, {"--steps", "3", "--json"});
     EXPECT_EQ(found.code, 1) << found.err;
@@ -131,7 +131,7 @@ TEST_F(TextDetectionCommands, TeachTheLessonOfAHeadInFp16) {
 
     const char* heads = "trainer.precision_overrides={decoder.thresh.0: 32-true, decoder.binarize.0: 32-true}";
     EXPECT_EQ(train({"exp_name=mended", heads}).code, 0);
-    EXPECT_EQ(summary("mended").at("skipped_steps"), 0);
+    EXPECT_EQ(summary("mended").at("skipped"), 0);
     EXPECT_EQ(summary("mended").at("all_finite"), true);
 }
 
@@ -149,7 +149,8 @@ TEST_F(TextDetectionCommands, HoldFp16AgainstTheExperimentItself) {
     Config fp16 = load_config("dbnet_fp16", {}, shipped), fp32 = load_config("dbnet", {"trainer=fp16_safe"}, shipped);
     fp32.exp_name = fp16.exp_name;
     // Two batches of 8 to a step, where the experiment takes one of 16; and as long a rise of the rate, in scenes.
-    EXPECT_EQ(fp16.data.batch_size * fp16.trainer.accumulate_grad_batches, load_config("dbnet", {}, shipped).data.batch_size);
+    EXPECT_EQ(fp16.data.batch_size * fp16.trainer.accumulate_grad_batches,
+              load_config("dbnet", {}, shipped).data.batch_size);
     fp32.data.batch_size = fp16.data.batch_size;
     fp32.scheduler.warmup_steps = fp16.scheduler.warmup_steps;
     EXPECT_EQ(fp16.trainer.precision_overrides.size(), 2u);  // the heads, whose sums FP16 cannot hold

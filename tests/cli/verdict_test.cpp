@@ -22,7 +22,7 @@ class VerdictCommands : public CliTest {
         log << "{\"step\":1,\"loss\":0.5}\n{\"step\":1,\"val_accuracy\":" << accuracy << "}\n";
         put(name + "/metrics.jsonl", log.str());
         put(name + "/summary.json", "{\"precision\":\"" + precision +
-                                        "\",\"train_seconds\":2,\"samples_per_s\":10,\"skipped_steps\":0,\"steps\":1,"
+                                        "\",\"train_seconds\":2,\"samples_per_s\":10,\"skipped\":0,\"steps\":1,"
                                         "\"peak_bytes\":{\"activations\":1000,\"total\":3000}}\n");
     }
 };

@@ -50,7 +50,7 @@ TEST(AFullDisk, CostsARunNothingWhereThereIsRoomAgainBeforeTheNextCheckpoint) {
     const fs::path run = train(config, filler).folder;
     EXPECT_EQ(filler.notes_of_waiting(), 1);
     EXPECT_EQ(lines_of(run), lines_of(undisturbed));
-    EXPECT_EQ(shown_by_tensorboard(run).at("train/loss"), shown_by_tensorboard(undisturbed).at("train/loss"));
+    EXPECT_EQ(shown_by_tensorboard(run).at("loss"), shown_by_tensorboard(undisturbed).at("loss"));
     EXPECT_EQ(summary_of(run), summary_of(undisturbed));
 }
 
@@ -75,7 +75,7 @@ TEST(AFullDisk, EndsARunBeforeACheckpointWhoseLogHasNoRoom) {
     EXPECT_EQ(nlohmann::json::parse(file_bytes(run / "summary.json")).at("status"), "running");
     train(config, run);
     EXPECT_EQ(lines_of(run), lines_of(undisturbed)) << "without a gap";
-    EXPECT_EQ(shown_by_tensorboard(run).at("train/loss"), shown_by_tensorboard(undisturbed).at("train/loss"));
+    EXPECT_EQ(shown_by_tensorboard(run).at("loss"), shown_by_tensorboard(undisturbed).at("loss"));
     EXPECT_EQ(summary_of(run), summary_of(undisturbed));
 }
 

@@ -159,7 +159,7 @@ void expect_same_end(const fs::path& run, const fs::path& undisturbed) {
     Points losses;
     for (const nlohmann::json& line : ours)
         if (line.contains("loss")) losses.emplace_back(line.at("step"), float(number_of(line.at("loss"))));
-    const Points shown = shown_by_tensorboard(run)["train/loss"];
+    const Points shown = shown_by_tensorboard(run)["loss"];
     ASSERT_EQ(shown.size(), losses.size());
     for (std::size_t i = 0; i < shown.size(); ++i) {
         EXPECT_EQ(shown[i].first, losses[i].first);

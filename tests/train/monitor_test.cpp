@@ -99,12 +99,12 @@ TEST(Monitor, EachWatchKeepsItsInterval) {
     const fs::path run = train(config, watcher).folder;
     EXPECT_EQ(lines_with(run, "grad_norms").size(), 6u);
     EXPECT_EQ(lines_with(run, "activations").size(), 2u);
-    EXPECT_EQ(lines_with(run, "live_memory").size(), 5u);
+    EXPECT_EQ(lines_with(run, "live_bytes").size(), 5u);
     EXPECT_EQ(lines_with(run, "step_ms").size(), 4u);
     EXPECT_TRUE(watcher.alerts.empty()) << watcher.alerts.front().message;
     config.monitor.enabled = false;
     const fs::path blind = train(config, watcher).folder;
-    for (const char* key : {"grad_norms", "activations", "live_memory", "step_ms"})
+    for (const char* key : {"grad_norms", "activations", "live_bytes", "step_ms"})
         EXPECT_TRUE(lines_with(blind, key).empty()) << key;
 }
 

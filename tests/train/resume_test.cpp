@@ -53,7 +53,7 @@ TEST(Resumed, RunThatWasFinishedKeepsItsSummary) {
     const Config config = small_config(scratch.path());
     const RunSummary whole = train(config);
     const auto before = summary_of(whole.folder);
-    EXPECT_GT(before.at("train_loss").get<double>(), 0.0);
+    EXPECT_GT(before.at("loss").get<double>(), 0.0);
     const RunSummary again = train(config, whole.folder);
     EXPECT_EQ(summary_of(whole.folder), before);
     EXPECT_EQ(again.steps_now, 0);

@@ -157,7 +157,7 @@ TEST(RunFolder, FilesThatAreDeletedUnderARunAreThereAgainAtTheNextCheckpoint) {
     });
     EXPECT_EQ(train(config, meddler).status, "finished");
     EXPECT_EQ(lines_of(run), lines_of(whole));
-    EXPECT_EQ(shown_by_tensorboard(run).at("train/loss"), shown_by_tensorboard(whole).at("train/loss"));
+    EXPECT_EQ(shown_by_tensorboard(run).at("loss"), shown_by_tensorboard(whole).at("loss"));
     EXPECT_EQ(parse_config(read_run_config(run).yaml, "again"), config);
     ASSERT_EQ(meddler.notes.size(), 4u);
     const char* const names[] = {".lock", "config.yaml", "metrics.jsonl", "events.out.tfevents"};
@@ -218,12 +218,12 @@ TEST(RunFolder, ShowsEveryPointToTensorBoardAsSoonAsItIsLogged) {
         fs::path run;
         std::size_t steps = 0, validations = 0;
         void step_logged(const StepMetrics& m) override {
-            const Points points = shown_by_tensorboard(run)["train/loss"];
+            const Points points = shown_by_tensorboard(run)["loss"];
             ASSERT_EQ(points.size(), ++steps);
             EXPECT_EQ(points.back(), std::pair(m.step, float(m.loss)));
         }
         void validated(const ValidationMetrics&) override {
-            EXPECT_EQ(shown_by_tensorboard(run)["val/loss"].size(), ++validations);
+            EXPECT_EQ(shown_by_tensorboard(run)["val_loss"].size(), ++validations);
         }
     } reader;
     reader.run = scratch.path() / "run";

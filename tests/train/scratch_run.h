@@ -116,7 +116,8 @@ inline std::vector<nlohmann::json> lines_with(const std::filesystem::path& run, 
 inline std::vector<std::string> lines_of(const std::filesystem::path& run, const std::string& also = {}) {
     std::vector<std::string> lines;
     for (nlohmann::json line : read_jsonl(run / "metrics.jsonl")) {
-        for (const std::string key : {"samples_per_s", "tokens_per_s", "mfu", "memory", "live_memory", "step_ms"})
+        for (const std::string key : {"samples_per_s", "tokens_per_s", "mfu", "peak_bytes", "live_bytes", "step_ms",
+                                      "host_bytes", "gpu_utilization"})
             line.erase(key);
         line.erase(also);
         lines.push_back(line.dump());

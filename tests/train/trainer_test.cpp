@@ -193,7 +193,7 @@ TEST(Trainer, ShowsSkippedStepsInMetricsNotesAndSummaryAndHoldsTheRate) {
     for (const nlohmann::json& line : read_jsonl(summary.folder / "metrics.jsonl"))
         if (line.contains("skipped_now")) logged += line.at("skipped_now").get<bool>();
     EXPECT_EQ(logged, skipped);
-    EXPECT_EQ(nlohmann::json::parse(file_bytes(summary.folder / "summary.json")).at("skipped_steps"), skipped);
+    EXPECT_EQ(nlohmann::json::parse(file_bytes(summary.folder / "summary.json")).at("skipped"), skipped);
 }
 
 TEST(Trainer, PassesOverACorruptedCheckpointAndSaysSo) {

@@ -3,6 +3,9 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 
+#include <chrono>
+#include <mutex>
+
 #include "invar/core/error.h"
 #include "invar/kernels/cuda/kernels.h"
 #include "invar/kernels/cuda/recording.h"
@@ -52,11 +55,12 @@ class Nvml {
         const auto find =
             reinterpret_cast<int (*)(const char*, void**)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
         memory_info_ = reinterpret_cast<int (*)(void*, MemoryInfo*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+        utilization_ = reinterpret_cast<int (*)(void*, Utilization*)>(dlsym(library, "nvmlDeviceGetUtilizationRates"));
         const auto version = reinterpret_cast<int (*)(char*, unsigned)>(dlsym(library, "nvmlSystemGetDriverVersion"));
         char bus[32] = {};
         if (init == nullptr || find == nullptr || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) != cudaSuccess ||
             init() != 0 || find(bus, &device_) != 0) {
-            memory_info_ = nullptr;
+            memory_info_ = nullptr, utilization_ = nullptr;
             return;
         }
         char driver[96] = {};
@@ -68,12 +72,22 @@ class Nvml {
         return memory_info_ != nullptr && memory_info_(device_, &info) == 0 ? std::int64_t(info.used) : 0;
     }
 
+    // Percent of the last sampling period in which a kernel ran; -1 where that is not known.
+    int utilization() const {
+        Utilization rates{};
+        return utilization_ != nullptr && utilization_(device_, &rates) == 0 ? int(rates.gpu) : -1;
+    }
+
   private:
     struct MemoryInfo {
         unsigned long long total, free, used;
     };
+    struct Utilization {
+        unsigned gpu, memory;
+    };
     void* device_ = nullptr;
     int (*memory_info_)(void*, MemoryInfo*) = nullptr;
+    int (*utilization_)(void*, Utilization*) = nullptr;
     std::string driver_;
 };
 
@@ -164,8 +178,22 @@ std::string description() {
 std::int64_t memory_used() {
     return nvml().used();
 }
+// The driver samples a few times a second; to ask it more often would cost a small step more than it tells.
+int utilization() {
+    static std::mutex mutex;
+    static std::chrono::steady_clock::time_point asked;
+    static int percent = -1;
+    const std::lock_guard lock(mutex);
+    if (const auto now = std::chrono::steady_clock::now(); percent < 0 || now - asked > std::chrono::milliseconds(200))
+        percent = nvml().utilization(), asked = now;
+    return percent;
+}
 
 }  // namespace invar::cuda
+
+extern "C" int invar_cuda_utilization() {
+    return invar::cuda::utilization();
+}
 
 // What libinvar calls after loading this library: nullptr, or why there is nothing to run on.
 extern "C" const char* invar_cuda_start() {

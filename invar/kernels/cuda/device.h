@@ -68,6 +68,7 @@ cudaError_t find_code();
 
 std::size_t shared_memory_limit();  // what a block may ask for; most on an H200, least on consumer cards
 std::string description();
+int utilization();           // percent of the whole card, by NVML; -1 where that is not there
 std::int64_t memory_used();  // of the whole card, by NVML; 0 where that is not there
 
 }  // namespace invar::cuda
