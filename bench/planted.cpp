@@ -171,13 +171,15 @@ const RegisterModel<Options> kModel{
      key("at", &Options::at, within(1, 64), "The stage behind which the fault sits."),
      key("strength", &Options::strength, above(0), "Of the fault: a factor, a share or a limit.")}};
 
-struct DataOptions : SyntheticOptions {
+struct DataOptions {
+    std::int64_t size = 192, height = 16, width = 16;
     std::string fault = "none";
     std::int64_t every = 100;  // of how many samples one has NaN
 };
 
 struct PlantedData : Dataset {
-    PlantedData(const DataOptions& o, Split split, std::uint64_t seed) : o(o), split(split), made(o, split, seed) {}
+    PlantedData(const DataOptions& o, Split split, std::uint64_t seed)
+        : o(o), split(split), made({.size = o.size, .height = o.height, .width = o.width}, split, seed) {}
     std::string name() const override { return "planted"; }
     std::int64_t size() const override { return made.size(); }
     DataInfo info() const override { return made.info(); }
@@ -187,7 +189,7 @@ struct PlantedData : Dataset {
         for (std::size_t i = 0; i < indices.size(); ++i) {
             if (o.fault == "nan" && split == Split::train && indices[i] % o.every == o.every / 2)
                 batch["x"].data<float>()[std::int64_t(i) * each + 7 % each] = std::numeric_limits<float>::quiet_NaN();
-            if (o.fault == "constant_labels") batch["y"].data<std::int64_t>()[i] = o.every % o.classes;
+            if (o.fault == "constant_labels") batch["y"].data<std::int64_t>()[i] = o.every % made.info().outputs;
         }
         return batch;
     }
