@@ -116,7 +116,10 @@ anywhere = lambda at: lambda module: True
 low_steps = ["precision", "overflow"]
 # The fault, how its words are drawn, what names it, and where it is.
 PLANTED = [
-    ("nothing", any_precision, lambda: ["model.fault=none"], ["nothing"], anywhere),
+    ("nothing", any_precision, lambda: [
+        "model.fault=none", f"trainer.accumulate_grad_batches={draw.choice([1, 1, 2, 4])}",
+        f"optimizer.weight_decay={draw.choice([0, 0.01])}", f"scheduler.warmup_steps={draw.choice([0, 0, 5])}",
+        f"trainer.ema_decay={draw.choice([0, 0, 0.99])}"], ["nothing"], anywhere),
     ("overflow in a product of sides, as of an IoU", lambda: FP16, site("area", 2.5, 4), low_steps, here("site")),
     ("overflow in the loss, a square", lambda: FP16,
      lambda: ["task.fault=penalty", f"task.factor={10 ** draw.uniform(2.6, 4):.4g}"], low_steps, here("loss")),
@@ -125,7 +128,7 @@ PLANTED = [
     ("a sum of squares cast to FP16 by hand", any_precision, site("half_by_hand", 3.5, 4.5), low_steps, here("site")),
     ("gradients that vanish in FP16, a flat loss, no NaN", lambda: FP16, site("vanish", 14, 18), ["underflow"],
      here("site")),
-    ("gradients that are 0 in any precision", any_precision, site("dead", 3, 5), ["no gradient"], at_stage),
+    ("gradients that are 0 in any precision", any_precision, site("dead", 3, 5), ["no gradient"], here("site")),
     ("overflow in clipping by a norm, no NaN", lambda: FP16, site("norm_clip", 3, 4), ["overflow"], here("site")),
     ("a moving average kept in FP16", any_precision,
      lambda: ["model.fault=average_f16", f"model.strength={draw.choice([0.999, 0.9995, 0.9999])}"],

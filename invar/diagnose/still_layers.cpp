@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "invar/diagnose/run_faults.h"
+#include "invar/diagnose/significance.h"
 #include "invar/kernels/kernels.h"
 #include "invar/ops/to.h"
 
@@ -72,6 +73,19 @@ bool loss_depends_on(Setup& setup, const Layer& layer, const StepStart& start, c
     const double before = loss_now();
     const Moved moved(setup, layer);
     return loss_now() != before;
+}
+
+// The first op of a step in FP32 that makes nothing but zeros of something else: ReLUs that are all off.
+std::optional<SampledOps::Op> first_dead(Setup& setup, const StepStart& start, const LossFunction& loss) {
+    SampledOps ops;
+    replay(*setup.model, *setup.optimizer, start, {kFullPrecision, 1.0, false, loss, &ops});
+    const auto all_zero = [](const std::vector<float>& v) {
+        return std::ranges::all_of(v, [](float x) { return x == 0; });
+    };
+    for (SampledOps::Op& op : ops.ops)
+        if (op.result.size() > 1 && all_zero(op.result) && !op.inputs.empty() && !all_zero(op.inputs.front()))
+            return std::move(op);
+    return {};
 }
 
 Concern concern_of(Concern::Kind kind, const std::string& module, std::string text) {
@@ -150,15 +164,21 @@ MaybeConcern GradientWatch::fault(Setup& setup, const StepStart& start, const Lo
                         "by detach(), NoGrad or an op without a backward",
                         named(cut)));
     }
-    if (!zero.empty())
+    if (!zero.empty() && zero.size() == learning.size())
         return concern_of(
             Concern::Kind::no_gradient, zero.back()->module,
-            zero.size() == learning.size()
-                ? fmt::format("the gradient is 0 in every weight and in all {} steps: the loss is flat", steps_)
-                : fmt::format(
-                      "the gradient of {} is 0 in all {} steps: what follows passes nothing back, as ReLUs that "
-                      "are all off or a saturated sigmoid do; look at its scale and its initial weights",
-                      named(zero), steps_));
+            fmt::format("the gradient is 0 in every weight and in all {} steps: the loss is flat", steps_));
+    if (!zero.empty()) {
+        const std::optional<SampledOps::Op> dead = first_dead(setup, start, loss);
+        const std::string why =
+            dead ? fmt::format(
+                       "{} in {} makes nothing but zeros of what it is given; look at the scale of its inputs "
+                       "and at the weights before it",
+                       dead->name, dead->module.empty() ? "the model itself" : dead->module)
+                 : "what follows passes nothing back, as a saturated sigmoid does; look at its scale";
+        return concern_of(Concern::Kind::no_gradient, dead ? dead->module : zero.back()->module,
+                          fmt::format("the gradient of {} is 0 in all {} steps: {}", named(zero), steps_, why));
+    }
     if (still.empty()) return {};
     const Layer& last = *still.back();
     double largest = 0.0, rate = 0.0;
@@ -171,7 +191,7 @@ MaybeConcern GradientWatch::fault(Setup& setup, const StepStart& start, const Lo
 }
 
 MaybeConcern scaled_clip_fault(Setup& setup, const StepStart& start, const LossFunction& loss, double scale) {
-    constexpr double kOff = 0.01;
+    constexpr double kOff = 0.01, kLess = 16.0, kGrown = 1.5;
     const ParameterStore& store = setup.optimizer->store();
     const auto norms_at = [&](double at) -> std::vector<double> {
         if (!replay(*setup.model, *setup.optimizer, start, {kFullPrecision, at, false, loss, nullptr}).finite)
@@ -186,12 +206,14 @@ MaybeConcern scaled_clip_fault(Setup& setup, const StepStart& start, const LossF
         }
         return norms;
     };
-    const std::vector<double> plain = norms_at(1.0), scaled = norms_at(scale);
-    if (plain.empty() || scaled.empty()) return {};
+    // What clips holds the norm at one size whatever the scale; what rounds to 16 bits by itself does not.
+    const std::vector<double> plain = norms_at(1.0), less = norms_at(scale / kLess), scaled = norms_at(scale);
+    if (plain.empty() || less.empty() || scaled.empty()) return {};
     const double largest = *std::ranges::max_element(plain);
     // From the last one: behind where something happens to gradients they are as they should be.
     for (std::size_t i = plain.size(); i-- > 0;) {
-        if (plain[i] <= kOff * largest || std::fabs(scaled[i] / plain[i] - 1) < kOff) continue;
+        const bool held = scaled[i] > 0 && kLess * scaled[i] < kGrown * less[i];
+        if (plain[i] <= kOff * largest || scaled[i] > (1 - kOff) * plain[i] || !held) continue;
         const std::string module = module_of(store.parameters()[i]->name);
         return concern_of(
             Concern::Kind::clipping, module,

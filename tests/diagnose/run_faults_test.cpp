@@ -68,8 +68,9 @@ TEST(RunFaults, TellALayerThatIsNotUsedFromOneThatIsCutOff) {
                  "the loss does not depend on spare: it is never used");
 }
 
-TEST(RunFaults, NameTheLayerBehindWhichNothingIsPassedBack) {
-    expect_named(diagnosed({.dead = true}), Concern::Kind::no_gradient, "in", "the gradient of in is 0 in all 3 steps");
+TEST(RunFaults, NameTheLayerThatGetsNothingBackAndTheOpThatIsDead) {
+    expect_named(diagnosed({.dead = true}), Concern::Kind::no_gradient, "",
+                 "the gradient of in is 0 in all 3 steps: relu in the model itself makes nothing but zeros");
 }
 
 TEST(RunFaults, NameAFlatLoss) {
