@@ -87,7 +87,14 @@ void compare_steps(const SampledStep& low, const SampledStep& full, const Optimi
         }
         const double made = off(a.result, b.result);
         s.off = std::max(s.off, made);
-        if (made - given > s.made - s.given) s.op = a.name, s.given = given, s.made = made;
+        // A gate, such as ReLU, makes nothing: where little is left of what it is given, that is off as before.
+        const auto passes_on = [](const SampledOps::Op& op) {
+            if (op.inputs.empty() || op.inputs[0].size() != op.result.size()) return false;
+            for (std::size_t k = 0; k < op.result.size(); ++k)
+                if (op.result[k] != 0 && op.result[k] != op.inputs[0][k]) return false;
+            return true;
+        };
+        if (made - given > s.made - s.given && !passes_on(a)) s.op = a.name, s.given = given, s.made = made;
     }
     const std::vector<Parameter*>& parameters = optimizer.store().parameters();
     double largest = 0.0;
