@@ -3,12 +3,14 @@
 
 #include "invar/diagnose/check_parts.h"
 #include "invar/diagnose/diagnose.h"
+#include "invar/ops/to.h"
 
 namespace invar {
 
 namespace {
 
 constexpr int kSteps = 3;
+constexpr std::int64_t kSamples = 16;  // of a step: whether a layer moves does not take more
 
 bool told_by_other_checks(Concern::Kind kind) {
     return is_of_precision(kind) || kind == Concern::Kind::spike || kind == Concern::Kind::data ||
@@ -21,7 +23,15 @@ RunCheck check_run(std::shared_ptr<const Task> task, const Config& config) {
     Config full = config;
     DiagnoseOptions options = diagnose_options(full, "");
     options.steps = kSteps;
-    Setup setup(std::move(task), full);
+    Setup setup(task, full);
+    const std::shared_ptr<const Dataset> data = task->data(Split::train);
+    options.before_step = [&](int step, std::vector<Batch>& group) {
+        const std::vector<std::int64_t> all = spread_samples(*data, kSteps * kSamples);
+        std::vector<std::int64_t> samples;
+        for (std::size_t i = std::size_t(step - 1); i < all.size(); i += kSteps) samples.push_back(all[i]);
+        if (group.front().size <= kSamples || samples.empty()) return;
+        group = {data->read(samples).map([&](const Tensor& tensor) { return ops::to(tensor, setup.device); })};
+    };
     Diagnosis d = diagnose(setup, options);
     RunCheck result;
     result.steps = d.steps;
