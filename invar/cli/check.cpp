@@ -61,6 +61,7 @@ std::vector<std::pair<std::string, JsonLine>> figures_of(const TaskCheck& c) {
         .add("slope", c.gradient.slope);
     line("split").add("difference", c.split.difference).add("factor", c.split.factor);
     line("learning").add("first", c.learning.first).add("last", c.learning.last).add("steps", c.learning.steps);
+    line("run").add("steps", c.run.steps).add("kind", c.run.kind).add("module", c.run.module);
     line("memory")
         .add("samples", c.memory.samples)
         .add("step_seconds", c.memory.seconds)

@@ -48,16 +48,30 @@ void print_finding(const Finding& f) {
 }
 
 void print_updates(const Diagnosis& d) {
-    Table table({"weight", "updates", "lost"});
-    std::int64_t updates = 0, lost = 0;
-    for (const LostUpdates& u : d.updates) {
-        updates += u.updates, lost += u.lost;
-        if (u.lost > 0) table.row({u.parameter, human_count(u.updates), fmt::format("{:.2f}%", 100 * u.share())});
-    }
+    for (const StillAverage& a : d.averages)
+        say(fmt::format("moving average {}, kept in {}: {:.2f}% of its {} values stand still where they should not",
+                        a.buffer, name_of(a.dtype), 100 * a.share(), human_count(a.values)));
+    std::int64_t updates = 0, lost = 0, decays = 0, decays_lost = 0;
+    for (const LostUpdates& u : d.updates)
+        updates += u.updates, lost += u.lost, decays += u.decays, decays_lost += u.decays_lost;
+    const bool decay = !d.masters && decays > 0;  // with masters nothing of it is at stake
     if (updates == 0) return;
+    if (decay)
+        say(fmt::format("of the weight decay alone {:.2f}% would round to nothing",
+                        100.0 * double(decays_lost) / double(decays)));
     say(fmt::format("weights kept in {} alone would lose {:.2f}% of their updates to rounding; FP32 masters lose none",
                     name_of(d.format), 100.0 * double(lost) / double(updates)));
-    if (lost > 0) print(table.fitted("  ", {"updates"}));
+    if (lost == 0 && (!decay || decays_lost == 0)) return;
+    std::vector<std::string> columns = {"weight", "updates", "lost"};
+    if (decay) columns.emplace_back("decay lost");
+    Table table(columns);
+    for (const LostUpdates& u : d.updates) {
+        if (u.lost == 0 && (!decay || u.decays_lost == 0)) continue;
+        std::vector<std::string> row = {u.parameter, human_count(u.updates), fmt::format("{:.2f}%", 100 * u.share())};
+        if (decay) row.push_back(u.decays == 0 ? "-" : fmt::format("{:.2f}%", 100 * u.decay_share()));
+        table.row(row);
+    }
+    print(table.fitted("  ", {"updates"}));
 }
 
 void print_concerns(const Diagnosis& d) {
@@ -67,9 +81,9 @@ void print_concerns(const Diagnosis& d) {
     }
 }
 
-// Of a run in FP32: steps that jump, and FP32's own NaN and Inf.
+// Of a run in FP32: what no precision has to do with, and FP32's own NaN and Inf.
 void leave_to_fp32(Diagnosis& d) {
-    std::erase_if(d.concerns, [](const Concern& c) { return c.kind != Concern::Kind::spike; });
+    std::erase_if(d.concerns, [](const Concern& c) { return is_of_precision(c.kind); });
     if (d.finding && d.finding.step_finite) d.finding = {};
 }
 
@@ -96,6 +110,12 @@ void print_diagnosis(const Diagnosis& d, const std::string& name) {
     if (d.finding) print_finding(d.finding);
     print_concerns(d);
     if (d.healthy()) say(paint(Colour::green, healthy_sentence(d)));
+}
+
+// NaN or Inf, in a step or in the data.
+int exit_code_of(const Diagnosis& d) {
+    const auto in_data = [](const Concern& c) { return c.kind == Concern::Kind::data; };
+    return d.finding || std::ranges::any_of(d.concerns, in_data) ? 1 : 0;
 }
 
 bool is_run(const std::string& word) {
@@ -203,7 +223,7 @@ int replay_run(const DiagnoseArguments& a, const fs::path& run) {
         }
         say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }
-    return diagnosis.finding ? 1 : 0;
+    return exit_code_of(diagnosis);
 }
 
 // Nothing where the words name no probe.
@@ -245,7 +265,7 @@ int diagnose_command(DiagnoseArguments& a) {
         print_diagnosis(diagnosis, config.exp_name);
         say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }
-    return diagnosis.finding ? 1 : 0;
+    return exit_code_of(diagnosis);
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, const Checked*>> TaskCheck::all() const {
                                  {"gradient", &gradient},
                                  {"split", &split},
                                  {"learning", &learning},
+                                 {"run", &run},
                                  {"memory", &memory},
                                  {"seed", &seed},
                                  {"resume", &resume}});
@@ -124,6 +125,7 @@ TaskCheck check_task(std::shared_ptr<const Task> task, const Config& config, con
     make_if_sound(result.gradient, "gradient", [&] { return check_gradient(*task, config, options.seconds / 6); });
     make_if_sound(result.split, "split", [&] { return check_split(*task, config); });
     make_if_sound(result.learning, "learning", [&] { return check_learning(*task, config, options.seconds / 6); });
+    make_if_sound(result.run, "run", [&] { return check_run(task, config); });
     make_if_sound(result.memory, "memory", [&] { return check_memory(task, quick); });
     make_if_sound(result.seed, "seed", [&] { return check_seed(task, quick); });
     make_if_sound(result.resume, "resume", [&] { return check_resume(task, quick); });

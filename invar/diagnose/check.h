@@ -86,12 +86,19 @@ struct MemoryCheck : Checked {
     double seconds = 0.0;      // that it took
 };
 
+// A few steps of the run as configured, in FP32.
+struct RunCheck : Checked {
+    int steps = 0;
+    std::string kind, module;  // of what is wrong: "evaluation", "fc1.dropout"
+};
+
 struct TaskCheck {
     std::vector<DataCheck> data;
     ShapeCheck shapes;
     GradientCheck gradient;
     SplitCheck split;
     LearningCheck learning;
+    RunCheck run;
     MemoryCheck memory;
     RepeatCheck seed, resume;
 

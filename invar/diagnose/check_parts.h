@@ -29,6 +29,7 @@ ShapeCheck check_shapes(const Task& task, const Config& config, std::span<const 
 GradientCheck check_gradient(const Task& task, const Config& config, double seconds);
 SplitCheck check_split(const Task& task, const Config& config);
 LearningCheck check_learning(const Task& task, const Config& config, double seconds);
+RunCheck check_run(std::shared_ptr<const Task> task, const Config& config);
 // Of one step; `config` is then changed to smaller batches where that step took long.
 MemoryCheck check_memory(std::shared_ptr<const Task> task, Config& config);
 RepeatCheck check_seed(std::shared_ptr<const Task> task, const Config& config);

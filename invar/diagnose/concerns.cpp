@@ -28,8 +28,14 @@ double jump(double now, double before) {
 }  // namespace
 
 std::string_view name_of(Concern::Kind kind) {
-    constexpr std::string_view kNames[] = {"underflow", "spike", "overflow", "lost updates", "significance"};
+    constexpr std::string_view kNames[] = {
+        "underflow",     "spike",      "overflow",     "lost updates", "significance", "data",        "constant labels",
+        "learning rate", "evaluation", "accumulation", "clipping",     "frozen layer", "no gradient", "moving average"};
     return kNames[static_cast<std::size_t>(kind)];
+}
+
+bool is_of_precision(Concern::Kind kind) {
+    return kind < Concern::Kind::data && kind != Concern::Kind::spike;
 }
 
 double vanishing_share(const Tally& tally, Dtype format, int exponent) {
@@ -192,9 +198,10 @@ void add_significance_concern(Diagnosis& d) {
         return c.kind == Concern::Kind::underflow || c.kind == Concern::Kind::overflow;
     };
     if (d.finding || std::ranges::any_of(d.concerns, ranged)) return;
-    const auto add = [&](const Significance& s, Direction direction, std::string text) {
+    const auto add = [&](const Significance& s, Direction direction, std::string text,
+                         Concern::Kind kind = Concern::Kind::significance) {
         Concern c;
-        c.kind = Concern::Kind::significance;
+        c.kind = kind;
         c.direction = direction;
         c.module = s.module;
         c.text = std::move(text);
@@ -202,6 +209,13 @@ void add_significance_concern(Diagnosis& d) {
             c.remedy = Remedy::of_overrides({{s.module, kFullPrecision.name()}});
         d.concerns.push_back(std::move(c));
     };
+    for (const Significance& s : d.significance)
+        if (!s.infinite_op.empty())
+            return add(
+                s, Direction::forward,
+                fmt::format("{} in {} overflows in {}, though the step is finite: it gives at most {:.3g} in FP32",
+                            s.infinite_op, title(s.module), name_of(d.format), s.in_full),
+                Concern::Kind::overflow);
     const double rounding = format_info(d.format).epsilon;
     for (const Significance& s : d.significance)
         if (s.made > kWrong && s.made > kAmplified * std::max(s.given, rounding))

@@ -7,6 +7,7 @@
 #include "invar/diagnose/concerns.h"
 #include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/lost_updates.h"
+#include "invar/diagnose/run_faults.h"
 #include "invar/diagnose/significance.h"
 #include "invar/formats/inspect.h"
 #include "invar/kernels/devices.h"
@@ -26,6 +27,7 @@ class Run {
         d_.candidate = o_.candidate.name();
         d_.scaled = o_.candidate.needs_scaler() || !o_.replays;
         d_.scaling = o_.scaling;
+        d_.masters = o_.candidate.mixed() || !is_sixteen_bit(o_.candidate.compute_dtype());
         d_.scale_survived = o_.candidate.needs_scaler() ? o_.scale : 1.0;
         setup.train_data->start_epoch(epoch_);
     }
@@ -42,12 +44,16 @@ class Run {
     // What the candidate made of it; nothing where that was not finite, or was not tried.
     std::optional<SampledStep> try_candidate(const StepStart& start);
     Finding find(const StepStart& start, const Precision& precision, double scale);
+    // Of the run itself, by a step that was done.
+    void add_run_faults(const StepStart& start);
 
     Setup& setup_;
     DiagnoseOptions o_;
     Diagnosis d_;
     FormatMap map_;
     SpikeWatch spikes_;
+    GradientWatch gradients_;
+    std::vector<Concern> run_faults_;  // told before all others: what else is seen may follow from them
     std::int64_t epoch_ = 0;
 };
 
@@ -105,6 +111,7 @@ bool Run::step(const StepStart& start) {
         exact.sample_gradients(*setup_.optimizer);
         compare_steps(*low, exact, *setup_.optimizer, d_.significance);
     }
+    gradients_.observe(*setup_.optimizer);
     UpdateWatch updates(*setup_.optimizer, o_.format);
     setup_.optimizer->step(setup_.clip);
     updates.add_to(d_.updates);
@@ -125,23 +132,41 @@ bool Run::step(const StepStart& start) {
     return true;
 }
 
+void Run::add_run_faults(const StepStart& start) {
+    const auto add = [&](MaybeConcern concern) {
+        if (concern) run_faults_.push_back(std::move(*concern));
+    };
+    if (d_.scaled && o_.replays && d_.scaling != Scaling::off && o_.scale > 1)
+        add(scaled_clip_fault(setup_, start, o_.loss, o_.scale));
+    add(clip_fault(setup_.clip, d_.figures));
+    add(gradients_.fault(setup_, start, o_.loss, o_.freeze, d_.updates));
+    d_.averages = still_averages(setup_, start, o_.loss);
+    add(average_fault(d_.averages));
+}
+
 Diagnosis Run::run() {
+    if (o_.run_faults) run_faults_ = faults_before_steps(setup_, o_.loss);
     RngState rng = default_generator().state();
+    std::vector<Batch> last;
+    bool goes_on = true;
     while (d_.steps < o_.steps) {
         std::vector<Batch> group = next_group();
         if (o_.before_step) o_.before_step(d_.steps + 1, group);
         ++d_.steps;
-        const bool goes_on = step({group, rng});
+        goes_on = step({group, rng});
         rng.offset += kCountersAStep;
         if (o_.progress) o_.progress(double(d_.steps) / double(o_.steps));
         if (!goes_on) break;
+        last = std::move(group);
     }
+    if (o_.run_faults && goes_on) add_run_faults({last, rng});
     Tally gradients(1);
     for (const LayerPassages& layer : d_.layers) gradients.add(layer.backward.low);
     d_.scale = scale_range(gradients, o_.format);
     add_range_concerns(d_);
     add_significance_concern(d_);
     if (o_.replays) add_update_concern(d_, o_.candidate);
+    d_.concerns.insert(d_.concerns.begin(), run_faults_.begin(), run_faults_.end());
     return d_;
 }
 
@@ -170,6 +195,7 @@ DiagnoseOptions diagnose_options(Config& config, const std::string& as) {
         options.candidate = Precision::parse(options.format == Dtype::f16 ? "16-mixed" : "bf16-mixed");
     options.scale = config.scaler.enabled ? config.scaler.init_scale : 1.0;
     options.scaling = scaling_of(config.scaler);
+    options.freeze = config.trainer.freeze;
     config.trainer.precision = kFullPrecision.name();
     config.trainer.amp_level = "auto";
     config.trainer.precision_schedule.clear();  // one that begins at step 0 would be the precision

@@ -20,6 +20,8 @@ struct DiagnoseOptions {
     LossFunction loss = {};                                                     // none: the run's own
     std::function<void(int step, std::vector<Batch>& group)> before_step = {};  // may change the batches
     std::function<void(double share)> progress = {};
+    bool run_faults = true;                // also looks at what no precision has to do with (run_faults.h)
+    std::vector<std::string> freeze = {};  // patterns of parameters that are meant not to learn
 };
 
 // Loss scales, as powers of two, that keep all but 0.1% of the gradients from vanishing without an overflow.
@@ -38,11 +40,40 @@ struct LostUpdates {
     std::int64_t updates = 0;  // weights that a step would have changed, over all steps
     std::int64_t lost = 0;     // those that rounding to the format leaves as they were
     double share() const { return updates > 0 ? double(lost) / double(updates) : 0.0; }
+    // Weight decay, where there is one, as a step of its own.
+    std::int64_t decays = 0, decays_lost = 0;
+    double decay_share() const { return decays > 0 ? double(decays_lost) / double(decays) : 0.0; }
+};
+
+// A moving average that the model keeps in 16 bits among its buffers.
+struct StillAverage {
+    std::string buffer;
+    Dtype dtype = Dtype::f16;
+    std::int64_t values = 0;  // that move at all
+    std::int64_t still = 0;   // those that stand still over a range of places, and not only where they belong
+    double range = 1.0;       // how wide that is for half of them: a factor
+    double share() const { return values > 0 ? double(still) / double(values) : 0.0; }
 };
 
 // What is not NaN or Inf and still wrong.
 struct Concern {
-    enum class Kind { underflow, spike, overflow, lost_updates, significance } kind = Kind::underflow;
+    enum class Kind {
+        underflow,
+        spike,
+        overflow,
+        lost_updates,
+        significance,
+        // Of the run, in any precision:
+        data,
+        constant_labels,
+        learning_rate,
+        evaluation,
+        accumulation,
+        clipping,
+        frozen,
+        no_gradient,
+        moving_average
+    } kind = Kind::underflow;
     Direction direction = Direction::forward;
     std::string module;    // "" is the model itself
     int step = 0;          // 1 is the first
@@ -52,6 +83,8 @@ struct Concern {
 };
 
 std::string_view name_of(Concern::Kind kind);
+// Whether another precision has something to do with it.
+bool is_of_precision(Concern::Kind kind);
 
 // How far the candidate is off FP32 in a module, in the step in which it is the farthest: norms of differences over
 // norms.
@@ -62,6 +95,9 @@ struct Significance {
     double made = 0.0;    // of its result
     double off = 0.0;     // of any result of the module
     double cosine = 1.0;  // between the gradients of its weights
+    // An op that gives infinities in the candidate, from finite inputs, where FP32 gives at most so much; "" for none.
+    std::string infinite_op = {};
+    double in_full = 0.0;
 };
 
 struct StepFigures {
@@ -82,7 +118,9 @@ struct Diagnosis {
     Scaling scaling = Scaling::moving;
     int overflows = 0;  // steps that a scale which does not move overflowed at
     std::vector<LostUpdates> updates;
-    Finding finding;  // NaN or Inf
+    std::vector<StillAverage> averages;
+    bool masters = true;  // the candidate keeps FP32 weights
+    Finding finding;      // NaN or Inf
     std::vector<Concern> concerns;
     bool healthy() const { return !finding && concerns.empty(); }
 };

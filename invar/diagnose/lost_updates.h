@@ -1,4 +1,5 @@
-// Which weights a step leaves as they were, were they kept in a small format: w + update rounds back to w.
+// Which weights a step leaves as they were, were they kept in a small format: w + update rounds back to w;
+// and by which weight decay alone takes nothing away.
 #pragma once
 
 #include "invar/diagnose/diagnose.h"
@@ -15,6 +16,7 @@ class UpdateWatch {
     Optimizer& optimizer_;
     Dtype format_;
     std::vector<std::vector<float>> before_;  // by parameter
+    std::vector<float> decay_;                // the share of a weight that a step takes away for its size, likewise
 };
 
 }  // namespace invar

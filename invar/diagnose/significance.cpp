@@ -76,9 +76,25 @@ void compare_steps(const SampledStep& low, const SampledStep& full, const Optimi
         double given = 0.0;
         for (std::size_t k = 0; k < std::min(a.inputs.size(), b.inputs.size()); ++k)
             given = std::max(given, off(a.inputs[k], b.inputs[k]));
+        const auto finite = [](const std::vector<float>& v) {
+            return std::ranges::all_of(v, [](float x) { return std::isfinite(x); });
+        };
+        if (!finite(a.result)) {
+            if (!s.infinite_op.empty() || !std::ranges::all_of(a.inputs, finite) || !finite(b.result)) continue;
+            s.infinite_op = a.name;
+            for (const float x : b.result) s.in_full = std::max(s.in_full, double(std::fabs(x)));
+            continue;
+        }
         const double made = off(a.result, b.result);
         s.off = std::max(s.off, made);
-        if (made - given > s.made - s.given) s.op = a.name, s.given = given, s.made = made;
+        // A gate, such as ReLU, makes nothing: where little is left of what it is given, that is off as before.
+        const auto passes_on = [](const SampledOps::Op& op) {
+            if (op.inputs.empty() || op.inputs[0].size() != op.result.size()) return false;
+            for (std::size_t k = 0; k < op.result.size(); ++k)
+                if (op.result[k] != 0 && op.result[k] != op.inputs[0][k]) return false;
+            return true;
+        };
+        if (made - given > s.made - s.given && !passes_on(a)) s.op = a.name, s.given = given, s.made = made;
     }
     const std::vector<Parameter*>& parameters = optimizer.store().parameters();
     double largest = 0.0;

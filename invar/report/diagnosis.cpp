@@ -179,7 +179,8 @@ std::string overflow_sentence(const Diagnosis& d) {
 
 std::string json_diagnosis(const Diagnosis& d) {
     nlohmann::json layers = nlohmann::json::array(), updates = nlohmann::json::array(),
-                   concerns = nlohmann::json::array(), significance = nlohmann::json::array();
+                   concerns = nlohmann::json::array(), significance = nlohmann::json::array(),
+                   averages = nlohmann::json::array();
     for (const LayerPassages& layer : d.layers)
         layers.push_back({{"module", layer.module},
                           {"forward", passage_json(layer.forward, d.format)},
@@ -192,7 +193,17 @@ std::string json_diagnosis(const Diagnosis& d) {
                                 {"worst_op_given", s.given},
                                 {"worst_op_made", s.made}});
     for (const LostUpdates& u : d.updates)
-        updates.push_back({{"parameter", u.parameter}, {"updates", u.updates}, {"lost", u.lost}});
+        updates.push_back({{"parameter", u.parameter},
+                           {"updates", u.updates},
+                           {"lost", u.lost},
+                           {"decays", u.decays},
+                           {"decays_lost", u.decays_lost}});
+    for (const StillAverage& a : d.averages)
+        averages.push_back({{"buffer", a.buffer},
+                            {"dtype", name_of(a.dtype)},
+                            {"values", a.values},
+                            {"still", a.still},
+                            {"range", a.range}});
     for (const Concern& c : d.concerns)
         concerns.push_back({{"kind", name_of(c.kind)},
                             {"direction", name_of(c.direction)},
@@ -219,6 +230,8 @@ std::string json_diagnosis(const Diagnosis& d) {
                             {"moves", d.scaling == Scaling::moving},
                             {"overflows", d.overflows}}},
                           {"updates", updates},
+                          {"masters", d.masters},
+                          {"averages", averages},
                           {"finding", nlohmann::json::parse(d.finding.json().text())},
                           {"concerns", concerns}};
     return all.dump();

@@ -12,8 +12,8 @@ class Check : public CliTest {};
 TEST_F(Check, SaysALineForEachCheckAndLeavesNothingBehind) {
     const Result result = invar(small({"model.dropout=0.1", "--device", "cpu"}, {"check"}));
     EXPECT_EQ(result.code, 0) << result.out << result.err;
-    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 9) << result.out;
-    for (const char* name : {"train", "test", "shapes", "gradient", "split", "learning", "memory", "seed", "resume"})
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 10) << result.out;
+    for (const char* name : {"train", "test", "shapes", "gradient", "split", "learning", "run", "memory", "seed", "resume"})
         EXPECT_TRUE(has(result.out, "PASS  " + std::string(name) + " ")) << name << "\n" << result.out;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
@@ -31,7 +31,7 @@ TEST_F(Check, GivesTheSameAsJsonWithTheFiguresBehindIt) {
             EXPECT_EQ(json.at("figures").at("tensors").at("y").at("labels").at("3"), 16) << line;
         }
     }
-    EXPECT_EQ(count, 9);
+    EXPECT_EQ(count, 10);
 }
 
 TEST_F(Check, ExitsWithOneWhereACheckFails) {
@@ -57,7 +57,7 @@ TEST_F(Check, WarnsInOneLineWhereTheDiskIsFullAndLeavesNothing) {
     EXPECT_EQ(result.code, 0) << result.out << result.err;
     EXPECT_TRUE(has(result.out, "WARN  resume    could not be made: cannot write " + scratch.string())) << result.out;
     EXPECT_TRUE(has(result.out, "File too large; free space or choose another folder; TMPDIR")) << result.out;
-    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 9) << result.out;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 10) << result.out;
     EXPECT_TRUE(std::filesystem::is_empty(scratch));
 }
 
@@ -90,7 +90,7 @@ TEST_F(Check, ShowsEachLineWhenItIsKnown) {
     std::istringstream lines(result.out);
     std::vector<long long> times;
     for (std::string name, time; lines >> name >> time;) times.push_back(std::stoll(time));
-    ASSERT_EQ(times.size(), 9u) << result.out;
+    ASSERT_EQ(times.size(), 10u) << result.out;
     EXPECT_GT(times.back() - times.front(), 20'000) << "microseconds: they came at once\n" << result.out;
 }
 

@@ -35,7 +35,7 @@ bool says(const Checked& check, std::string_view part) {
 TEST(CheckTask, FindsNothingWrongWithASoundTask) {
     const TaskCheck check = checked({});
     EXPECT_EQ(check.mark(), Mark::pass) << all_texts(check);
-    EXPECT_EQ(check.all().size(), 9u);
+    EXPECT_EQ(check.all().size(), 10u);
     EXPECT_EQ(check.data[0].samples, 64);
     EXPECT_EQ(check.data[0].read, 64);
     EXPECT_EQ(check.data[0].tensors[1].labels.size(), 4u);

@@ -1,7 +1,9 @@
 // A sound little task, and the faults that a test can plant into it: four classes of points, told apart by two layers.
 #pragma once
 
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "invar/core/rng.h"
@@ -18,6 +20,10 @@ struct ClusterFaults {
     bool detached = false, wrong_backward = false, frozen = false, sum_loss = false, per_batch = false;
     bool random_data = false, random_weights = false, random_loss = false, hidden_counter = false;
     bool needs_f32 = false, unused = false, throws_lines = false;
+    bool constant_labels = false, random_evaluation = false, statistics_in_evaluation = false;
+    bool frozen_in = false, dead = false, clips_gradients = false;
+    std::optional<Dtype> average = {};  // a buffer that keeps one, of `momentum`
+    double momentum = 0.999, loss_factor = 1.0;
     bool zero_loss = false, constant_loss = false, loose_loss = false, idle_gradient = false;
 };
 
@@ -40,6 +46,10 @@ class ClusterData final : public Dataset {
             }
             if (split_ == Split::train && index == faults_.nan_at) x[-1] = std::numeric_limits<float>::quiet_NaN();
             if (faults_.random_data) x[-1] += float(std::random_device()()) * 0x1p-32f;
+            if (faults_.constant_labels) {
+                *y++ = 3;
+                continue;
+            }
             *y++ = split_ == Split::train && index == faults_.wrong_label_at ? 4 : label;
         }
         return batch;
@@ -72,6 +82,18 @@ struct Idle {
     Tensors backward(Context&, const Tensor& gradient) { return {gradient}; }
 };
 
+// The gradient to a norm of 1, whatever loss scale it carries.
+struct ClippedGradient {
+    static constexpr const char* kName = "clipped_gradient";
+    static constexpr CastClass kCast = CastClass::keep;
+    Tensor forward(Context&, const Tensors& in) { return in[0] * 1.0; }
+    Tensors backward(Context&, const Tensor& gradient) {
+        double squares = 0.0;
+        for (const double g : gradient.to_vector<double>()) squares += g * g;
+        return {gradient * (squares > 1 ? 1 / std::sqrt(squares) : 1.0)};
+    }
+};
+
 class ClusterModel : public Module {
   public:
     explicit ClusterModel(const ClusterFaults& faults)
@@ -82,12 +104,24 @@ class ClusterModel : public Module {
         if (faults.unused) add<Linear>("spare", 6, 6);
         if (faults.random_weights) in_.weight.value.data<float>()[0] += float(std::random_device()()) * 0x1p-32f;
         if (faults.frozen) freeze("*");
+        if (faults.frozen_in) in_.freeze("*");
+        if (faults.average) average_ = &add_buffer("average", ops::zeros({16}, *faults.average));
+        if (faults.statistics_in_evaluation) average_ = &add_buffer("average", ops::zeros({16}));
     }
     Tensor forward(const Tensor& x) override {
         Tensor y = in_(x);
         if (faults_.needs_f32) y = ops::mul(y, Tensor::scalar(double(x.data<float>()[0] > -9)));
         if (faults_.wrong_backward) y = apply(WrongSquare{}, {y});
         if (faults_.detached) y = y.detach();
+        if (faults_.dead) y = y - 1e3;
+        if (faults_.clips_gradients) y = apply(ClippedGradient{}, {y});
+        if (faults_.random_evaluation) y = ops::dropout(y, 0.3, true);
+        if (average_ != nullptr && (training() || faults_.statistics_in_evaluation)) {
+            const NoGrad no_grad;
+            const Tensor mean = ops::mean(y.detach(), {0});
+            *average_ =
+                ops::cast(*average_ * faults_.momentum + mean * (1 - faults_.momentum), average_->dtype());
+        }
         y = out_(dropout_(ops::relu(y)));
         if (!faults_.hidden_counter) return y;
         calls_ += training() ? 1 : 0;  // neither a parameter nor a buffer: no checkpoint knows it
@@ -99,6 +133,7 @@ class ClusterModel : public Module {
     Linear& in_;
     Dropout& dropout_;
     Linear& out_;
+    Tensor* average_ = nullptr;
     int calls_ = 0;
 };
 
@@ -114,6 +149,7 @@ class Clusters : public Task {
         using ops::Reduction;
         const Reduction reduction = faults_.sum_loss ? Reduction::sum : Reduction::mean;
         Tensor loss = ops::cross_entropy(model(batch["x"]), batch["y"], {.reduction = reduction});
+        if (faults_.loss_factor != 1) loss = loss * faults_.loss_factor;
         if (faults_.zero_loss) loss = loss * 0.0;
         if (faults_.constant_loss) loss = loss * 0.0 + 2.5;
         if (faults_.loose_loss) loss = Tensor::scalar(2.5, loss.dtype());
@@ -123,6 +159,10 @@ class Clusters : public Task {
         if (faults_.per_batch) loss = ops::mul(loss, loss);
         if (faults_.random_loss) loss = loss * (1.0 + 0x1p-32 * double(std::random_device()()));
         return loss;
+    }
+    std::vector<double> measure(Module& model, const Batch& batch) const override {
+        const double mean = ops::cross_entropy(model(batch["x"]), batch["y"]).item();
+        return {mean * double(batch.size), double(batch.size)};
     }
 
   private:
