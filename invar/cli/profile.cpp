@@ -56,7 +56,7 @@ std::string three_digits(double value) {
 std::string rate_of(const ProfileRow& row) {
     if (row.floor <= 0 || row.seconds <= 0) return "-";
     const double rate = (row.by_compute() ? row.flops : row.bytes) / row.seconds;
-    const char* const unit = row.by_compute() ? "FLOP/s" : "B/s";
+    const char* const unit = row.by_compute() ? "F/s" : "B/s";
     return rate >= 1e12 ? fmt::format("{} T{}", three_digits(1e-12 * rate), unit)
                         : fmt::format("{} G{}", three_digits(1e-9 * rate), unit);
 }
@@ -92,11 +92,11 @@ std::string table_of(const Profile& profile, ProfileBy by, int top) {
     const std::size_t shown = std::min(rows.size(), std::size_t(top));
     std::vector<Cells> lines;
     for (std::size_t i = 0; i < shown; ++i) lines.push_back(cells_of(rows[i], total));
-    // What stands at the foot has its name in the first column.
+    // What stands at the foot has its name where there is room for it.
     const auto foot = [&](const std::string& name, double seconds, const ProfileRow& sum) {
         Cells cells = cells_of(sum, total);
         cells.module = cells.op = cells.dtype = "";
-        (modules ? cells.module : ops ? cells.op : cells.dtype) = name;
+        (ops ? cells.op : modules ? cells.module : cells.dtype) = name;
         cells.ms = milliseconds(seconds), cells.share = percent(seconds / total);
         if (sum.calls == 0) cells.calls = cells.rate = cells.roofline = "";
         lines.push_back(cells);
@@ -175,6 +175,7 @@ void show(const Profile& profile, const ProfileArguments& a, ProfileBy by, const
     say("measured here: " + rates_of(profile.rates));
     print(table_of(profile, by, a.top));
     say("");
+    say("GF/s (billions of operations) where arithmetic limits, GB/s where memory does");
     say(fmt::format("a step takes {} ms unwatched; watched, {} ms in operations\n  and {} ms between them",
                     milliseconds(profile.step), milliseconds(profile.operations()), milliseconds(profile.between)));
     for (const std::string& sentence : gap_sentences(profile)) say(sentence);

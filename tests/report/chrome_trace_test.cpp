@@ -16,7 +16,8 @@ TimedOp op(StepPart part, const std::string& name, double start, double seconds)
 
 nlohmann::json slices_of(const Profile& profile, const std::string& kind) {
     nlohmann::json found = nlohmann::json::array();
-    for (const auto& event : nlohmann::json::parse(chrome_trace(profile, "net")).at("traceEvents"))
+    const auto trace = nlohmann::json::parse(chrome_trace(profile, "net"));
+    for (const auto& event : trace.at("traceEvents"))
         if (event.at("ph") == "X" && event.at("cat") == kind) found.push_back(event);
     return found;
 }
