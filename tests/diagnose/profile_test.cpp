@@ -76,7 +76,7 @@ TEST(Profile, KnowsThatViewsMoveNothing) {
 }
 
 TEST(Profile, HasThePartsOfAStepBesideItsOperations) {
-    const Profile profile = profile_of(mlp({"optimizer=adamw", "trainer.precision=bf16-mixed"}));
+    const Profile profile = profile_of(mlp({"optimizer=adamw", "trainer.precision=16-mixed"}));
     const double elements = row_of(profile, StepPart::update, "grad_stats", "(update)").bytes / 4;
     EXPECT_GE(elements, kIn * kHidden + kHidden + kHidden * kOut + kOut) << "the flat array, with what pads it";
     // Gradient, weight and two moments of 4 bytes are read, all but the gradient written, and a shadow of 2.
@@ -124,7 +124,7 @@ void expect_whole(const Profile& profile) {
     EXPECT_LE(own, profile.traced + 1e-9);
     double sum = profile.between;
     for (const ProfileRow& row : profile.rows) sum += row.seconds;
-    EXPECT_DOUBLE_EQ(sum, profile.total());
+    EXPECT_NEAR(sum, profile.total(), 1e-9 * sum);
     for (const ProfileBy by : {ProfileBy::all, ProfileBy::op, ProfileBy::module, ProfileBy::dtype}) {
         double seconds = 0, flops = 0;
         for (const ProfileRow& row : grouped(profile.rows, by)) seconds += row.seconds, flops += row.flops;
@@ -165,11 +165,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"mnist_convnet", {"data.batch_size=8"}, "conv1", "conv2d"},
         Case{"mnist_convnet",
-             {"model=lenet", "data.batch_size=8", "trainer.accumulate_grad_batches=2"},
+             {"model=lenet", "data.batch_size=8", "trainer.accumulate_grad_batches=2", "trainer.ema_decay=0.9"},
              "conv1",
              "conv2d"},
         Case{"gpt", {"data=chains", "data.batch_size=2", "model.layers=2"}, "h.1.attn", "self_attention"},
-        Case{"cifar10_resnet18", {"data.batch_size=2", "trainer.ema_decay=0.9"}, "conv1", "conv2d"},
         Case{"dbnet_small", {"data.batch_size=2", "data.scenes=4", "data.val_scenes=2"}, "backbone.conv1", "conv2d"}));
 
 TEST(Profile, CountsWhatIsRecomputedAsWhatItIs) {
@@ -212,7 +211,7 @@ TEST(Profile, LeavesTheStepAsItIsToTheBit) {
     for (const char* level : {"none", "light", "block"}) {
         const Config gpt = config_of(
             "gpt", {"data=chains", "data.batch_size=2", "model.layers=2", "trainer.threads=1", "trainer.device=cpu",
-                    "trainer.precision=bf16-mixed", fmt::format("trainer.recompute={}", level)});
+                    "trainer.precision=16-mixed", "scaler.init_scale=128", fmt::format("trainer.recompute={}", level)});
         EXPECT_EQ(trained(gpt, true), trained(gpt, false)) << level;
     }
 }
