@@ -176,10 +176,13 @@ void show(const Profile& profile, const ProfileArguments& a, ProfileBy by, const
     print(table_of(profile, by, a.top));
     say("");
     say("GF/s (billions of operations) where arithmetic limits, GB/s where memory does");
-    say(fmt::format("a step takes {} ms unwatched; watched, {} ms in operations\n  and {} ms between them",
-                    milliseconds(profile.step), milliseconds(profile.operations()), milliseconds(profile.between)));
+    say(fmt::format(
+        "a step takes {} ms unwatched and {} ms watched; by medians of rows,\n  {} ms in operations and {} ms between "
+        "them",
+        milliseconds(profile.step), milliseconds(profile.watched), milliseconds(profile.operations()),
+        milliseconds(profile.between)));
     for (const std::string& sentence : gap_sentences(profile)) say(sentence);
-    if (past_roof(profile)) say("above 100%: data that stayed in caches, which are faster than the copy measured");
+    if (past_roof(profile)) say("above 100%: faster than the product or copy measured here, as data in caches are");
     if (const std::string why = disturbance_of(profile.waited_share, "this program"); !why.empty())
         say(fmt::format("times were disturbed: {}", why));
 }
@@ -211,6 +214,7 @@ std::string json_of(const Profile& profile, const std::string& trace) {
         if (rate > 0) rates.add(name, rate);
     JsonLine line;
     line.add("step_ms", 1e3 * profile.step)
+        .add("watched_ms", 1e3 * profile.watched)
         .add("operations_ms", 1e3 * profile.operations())
         .add("between_ms", 1e3 * profile.between)
         .add("between_share", profile.between / profile.total())

@@ -100,6 +100,14 @@ std::vector<Precision> precisions_of(const TrainerConfig& trainer) {
     return different;
 }
 
+// Before the steps and behind them, whichever was faster: others may be on the machine.
+Card faster_of(const Card& a, const Card& b) {
+    Card best = a;
+    for (double Card::*rate : {&Card::fp32, &Card::tf32, &Card::fp16, &Card::bf16, &Card::copy})
+        best.*rate = std::max(a.*rate, b.*rate);
+    return best;
+}
+
 void sort_by_time(std::vector<ProfileRow>& rows) {
     std::ranges::stable_sort(rows, [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
 }
@@ -158,7 +166,9 @@ Profile run_profile(const ProfileOptions& options, const std::function<void(doub
 
     Profile profile;
     set_threads(threads_of(config.trainer, world()));
-    measure_rates(profile.rates, device, precisions_of(config.trainer));
+    const std::vector<Precision> precisions = precisions_of(config.trainer);
+    Card before, behind;
+    measure_rates(before, device, precisions);
     Setup setup(task, config);  // says again what it wants of the device
     setup.model->train();
     Groups groups(setup);
@@ -171,7 +181,7 @@ Profile run_profile(const ProfileOptions& options, const std::function<void(doub
 
     // In turn, so that what else happens on the machine meets both alike.
     const CpuUse used = cpu_use();
-    std::vector<double> unwatched, between;
+    std::vector<double> unwatched, watched, between;
     std::vector<ProfiledStep> steps;
     OpRecorder recorder(device);
     for (int i = 0; i < options.steps; ++i) {
@@ -193,16 +203,20 @@ Profile run_profile(const ProfileOptions& options, const std::function<void(doub
         }
         const double seconds = recorder.end_step();
         steps.push_back({recorder.take_ops(), seconds});
+        watched.push_back(seconds);
         between.push_back(seconds - steps.back().own());
         tell();
     }
     profile.waited_share =
         device.is_cpu() ? (cpu_use() - used).waited_share() : std::numeric_limits<double>::quiet_NaN();
 
+    measure_rates(behind, device, precisions);
+    profile.rates = faster_of(before, behind);
     profile.rows = rows_of(steps, profile.rates);
     sort_by_time(profile.rows);
     profile.between = std::max(0.0, median(between));
     profile.step = median(unwatched);
+    profile.watched = median(watched);
     std::ranges::sort(steps, {}, &ProfiledStep::seconds);
     ProfiledStep& shown = steps[steps.size() / 2];
     profile.traced = shown.seconds;

@@ -41,6 +41,7 @@ struct Profile {
     std::vector<ProfileRow> rows;  // the most time first
     double between = 0;            // of a step, what no operation accounts for
     double step = 0;               // seconds of a step that nobody watches, and waits for at its end alone
+    double watched = 0;            // and of one that is watched, without the watcher's own work
     std::vector<TimedOp> trace;    // one step's, by when they began
     double traced = 0;             // its length
     Card rates;
