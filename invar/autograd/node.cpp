@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "invar/autograd/op_timer.h"
 #include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
@@ -76,6 +77,8 @@ class Sum {
             return;
         }
         const Dtype wide = promote(total_.dtype(), gradient.dtype());
+        const TimedPart timed(StepPart::backward, "add_gradients", wide,
+                              [&] { return bytes_of(gradient) + 2 * bytes_of(total_); });
         if (!owned_ || total_.dtype() != wide) total_ = copy_as(total_, wide);
         owned_ = true;
         add_into(gradient, total_);
@@ -122,7 +125,8 @@ struct Run {
     }
 };
 
-// The backward that runs on this thread; nullptr where none does, and where a watcher wants each node's own part.
+// The backward that runs on this thread; nullptr where none does, and where a watcher that times nothing wants each
+// node's own part.
 Run*& running() {
     thread_local Run* run = nullptr;
     return run;
@@ -217,6 +221,8 @@ std::shared_ptr<Node> gradient_edge(const Tensor& tensor) {
 }
 
 Tensors Accumulator::backward(const Tensor& gradient) {
+    const TimedPart timed(StepPart::backward, "accumulate", leaf_.dtype(),
+                          [&] { return bytes_of(gradient) + bytes_of(leaf_) * (leaf_.grad_forgotten() ? 1 : 2); });
     if (leaf_.grad_forgotten()) {
         const Tensor held = leaf_.grad_to_overwrite();
         kernels_for(held.device()).copy(gradient.view(), held.view());
@@ -251,6 +257,8 @@ Tensor SavedTensor::unpack(const Node& node, const Tensor& gradient) const {
               node.where(), what, version, version_);
     };
     if (tensor_) unchanged(tensor_.version(), tensor_.str());
+    OpTimer* const timer = OpTimer::paused();
+    if (timer != nullptr && tensor_) timer->read_saved(tensor_);
     if (!recipe_) return tensor_;
     if (const std::shared_ptr<Storage> storage = recipe_->storage.lock())
         unchanged(storage->version(), "the result of " + recipe_->maker->where());
@@ -306,8 +314,10 @@ void backward(const Tensors& roots, const Tensors& gradients, bool keep_graph) {
         LeafListener* const listener = leaf_listener();
         if (listener != nullptr) for_each_leaf(*node, [&](const Accumulator& to) { listener->before_gradient(to.leaf()); });
         if (OpWatcher* const watcher = OpWatcher::current()) {
+            OpTimer* const timer = OpTimer::current();
             const PauseWatch pause;
-            const RunScope apart(nullptr);
+            const RunScope mine_or_apart(timer != nullptr ? &run : nullptr);
+            if (timer != nullptr) timer->begin_backward(*node);
             outgoing = node->backward(incoming);
             watcher->backward({*node, incoming, outgoing});
         } else {

@@ -24,6 +24,7 @@ void add_formats(CLI::App& app, int& exit_code);
 void add_ops(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_profile(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
 void add_completion(CLI::App& app, int& exit_code);
 

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "invar/amp/autocast.h"
+#include "invar/autograd/op_timer.h"
 #include "invar/core/arrivals.h"
 #include "invar/core/error.h"
 #include "invar/ops/cast.h"
@@ -147,6 +148,7 @@ Prepared prepare(const char* name, CastClass cast, bool widens_itself, const Ten
         prepared.recording = prepared.recording || prepared.edges.back() != nullptr;
     }
     ++applied_count();  // behind the casts that it took
+    if (OpTimer* const timer = OpTimer::current()) timer->begin_forward(name);
     return prepared;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "invar/amp/autocast.h"
+#include "invar/autograd/op_timer.h"
 #include "invar/autograd/watch_pause.h"
 #include "invar/core/error.h"
 #include "invar/core/rng.h"
@@ -92,9 +93,11 @@ class Checkpoint : public Node {
         if (gradients.empty()) gradients = {gradient};
         const ResumeWatch watch;  // what follows is forward and backward of the region's own ops
         const Tensors inputs = leaves();
-        // A watcher is shown every result. A region that took another way this time has left out what it should not.
+        // A watcher is shown every result, unless it only times. A region that took another way this time has left out
+        // what it should not.
         Tensors results;
-        const bool may_leave_out = ops_.last_product > 0 && OpWatcher::current() == nullptr;
+        const bool watched = OpWatcher::current() != nullptr && OpTimer::current() == nullptr;
+        const bool may_leave_out = ops_.last_product > 0 && !watched;
         if (!may_leave_out || run_again(inputs, ops_.last_product, results) != ops_.count)
             run_again(inputs, -1, results);
         Tensors roots, incoming;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "invar/autograd/op_timer.h"
 #include "invar/core/error.h"
 #include "invar/core/host_side.h"
 #include "invar/kernels/update.h"
@@ -20,6 +21,14 @@ void check_spec(const OptimizerSpec& spec) {
     check<UsageError>(spec.beta1 >= 0 && spec.beta1 < 1 && spec.beta2 >= 0 && spec.beta2 < 1,
                       "betas {} and {} are not in [0, 1)", spec.beta1, spec.beta2);
     check<UsageError>(spec.eps >= 0, "eps {} is negative", spec.eps);
+}
+
+// Gradients are read, weights and moments read and written, the shadow written.
+double bytes_to_step(const FlatStore& store) {
+    double each = sizeof(float) + 2.0 * double(size_of(store.weights_dtype));
+    for (const float* moment : {store.first, store.second}) each += moment != nullptr ? 2.0 * sizeof(float) : 0.0;
+    if (store.shadow != nullptr) each += double(size_of(store.shadow_dtype));
+    return each * double(store.count);
 }
 
 const std::string kMissed = "missed_steps.";
@@ -55,6 +64,7 @@ Optimizer::Optimizer(Module& model, const OptimizerSpec& spec, StoreOptions opti
     : Optimizer({ParameterGroup{model.parameters(), spec}}, options) {}
 
 void Optimizer::zero_grad() {
+    const TimedPart timed(StepPart::update, "zero_grad", Dtype::f32, [] { return 0.0; });
     store_->zero_gradients();
     if (exchange_) exchange_->reset();
 }
@@ -62,16 +72,23 @@ void Optimizer::zero_grad() {
 void Optimizer::step_scaled(ScaleState* scale, const ClipSpec& clip, StepEnd end, const Tensor& loss) {
     Kernels& device = kernels();
     if (exchange_) exchange_->finish();
-    device.grad_stats((exchange_ ? store_->gradient_share() : store_->gradients()).view(), device_state(),
-                      loss ? loss.view() : View{});
+    {
+        const Tensor gradients = exchange_ ? store_->gradient_share() : store_->gradients();
+        const TimedPart timed(StepPart::update, "grad_stats", gradients.dtype(), [&] { return bytes_of(gradients); });
+        device.grad_stats(gradients.view(), device_state(), loss ? loss.view() : View{});
+    }
     if (exchange_) agree(loss);
     const Tensor& told = exchange_ ? agreed_loss_ : loss;
     const View loss_view = told ? told.view() : View{};
     ScheduleSpec schedule = schedule_;
     if (device_curve_) schedule.factors = device_curve_.data<double>();
     device.plan(device_state(), scale, clip, schedule);
-    const FlatStore updated = store_->flat_to_step();
-    device.optimizer_step(updated, store_->segments_to_step(), groups_, device_state());
+    {
+        const FlatStore updated = store_->flat_to_step();
+        const TimedPart timed(StepPart::update, "optimizer_step", updated.weights_dtype,
+                              [&] { return bytes_to_step(updated); });
+        device.optimizer_step(updated, store_->segments_to_step(), groups_, device_state());
+    }
     if (store_->sharding().shares_moments()) store_->publish_weights();
     end.state = device_state();
     end.scale = scale;

@@ -141,8 +141,7 @@ Card card_named(std::string_view name) {
                      fmt::join(names, ", "));
 }
 
-Card measured_card(Device device, std::span<const Precision> precisions) {
-    Card card = device.is_cpu() ? this_cpu() : this_gpu();
+void measure_rates(Card& card, Device device, std::span<const Precision> precisions) {
     kernels_for(device).configure({.benchmark = true, .deterministic = false});
     for (const Precision& precision : precisions) {
         double rate = 0;  // the best of some: others may be on the machine
@@ -160,6 +159,11 @@ Card measured_card(Device device, std::span<const Precision> precisions) {
     card.copy = measure_copy(device);
     card.measured = true;
     release_cached_memory(device);
+}
+
+Card measured_card(Device device, std::span<const Precision> precisions) {
+    Card card = device.is_cpu() ? this_cpu() : this_gpu();
+    measure_rates(card, device, precisions);
     return card;
 }
 

@@ -37,5 +37,7 @@ std::span<const Card> cards();
 Card card_named(std::string_view name);
 // This machine's GPU, or its CPU, timed for a moment in each of the formats of these precisions.
 Card measured_card(Device device, std::span<const Precision> precisions);
+// The rates alone, FP32's always among them: of any device, also a card that there is no row for.
+void measure_rates(Card& card, Device device, std::span<const Precision> precisions);
 
 }  // namespace invar

@@ -1,5 +1,6 @@
 #include "invar/train/step.h"
 
+#include "invar/autograd/op_timer.h"
 #include "invar/core/error.h"
 #include "invar/ops/ops.h"
 #include "invar/ops/sync_batch_norm.h"
@@ -42,7 +43,10 @@ Tensor training_step(const LossFunction& loss, Module& model, Optimizer& optimiz
     // One pass: unscale, clip, update, write shadow; nothing at all on overflow or where the loss is not finite. Then
     // the scale moves.
     scaler.step_and_update(optimizer, clip, reports);
-    if (average != nullptr) average->update(optimizer);
+    if (average != nullptr) {
+        const TimedPart timed(StepPart::update, "average_weights", Dtype::f32, [] { return 0.0; });
+        average->update(optimizer);
+    }
     return optimizer.exchange() != nullptr ? optimizer.agreed_loss() : mean_loss;
 }
 
