@@ -152,6 +152,14 @@ void NameCheck::look_at(const std::vector<Code>& all) {
     }
 }
 
+void NameCheck::look_for_formats(const std::vector<Code>& text) {
+    static const std::regex kFormat("\\b(?:FP|BF|TF|NF|INT|MXFP|NVFP)[0-9]+\\b");
+    for (const Code& line : text)
+        each(line.text, kFormat, [&](const std::smatch& match) {
+            note("precision", match.str(), registry_.has_precision(match.str()), line.where);
+        });
+}
+
 // trainer.precision, and whatever is set as a key with a dot in it. What is called is a function of a program.
 void NameCheck::look_for_keys(const Code& code) {
     static const std::regex kKey("(^|[^\\w./$-])([a-z_]+(?:\\.[a-z_][a-z0-9_]*)+)(?![\\w(<*])(=?)");

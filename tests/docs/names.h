@@ -44,6 +44,8 @@ class NameCheck {
         : registry_(registry), elsewhere_(elsewhere) {}
 
     void look_at(const std::vector<Code>& code);
+    // FP16, BF16, ...: number formats, also in prose, of which each is a precision to train in.
+    void look_for_formats(const std::vector<Code>& text);
 
     const std::vector<std::string>& missing() const { return missing_; }
     int seen(const std::string& kind) const { return seen_.contains(kind) ? seen_.at(kind) : 0; }
