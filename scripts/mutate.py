@@ -69,7 +69,7 @@ class Pass:
                     yield path
 
     def draw(self):
-        """Evenly over the files, and within a file over the kinds; never two on a line."""
+        """Evenly over the files, and within a file over the kinds, from the first to the last; never two on a line."""
         files = []
         for path in self.sources():
             name, text = str(path.relative_to(ROOT)), path.read_text()
@@ -90,7 +90,6 @@ class Pass:
             if not here & lines and mutant.key not in self.state['dropped'] and len(drawn) < self.options.count:
                 drawn.append(mutant)
                 lines |= here
-        drawn.sort(key=lambda m: (m.file, m.line))
         ids = self.state['ids']  # a number stays with its mutant: where others are drawn, few files change
         for mutant in drawn:
             mutant.id = ids.setdefault(mutant.key, len(ids) + 1)
@@ -244,6 +243,10 @@ class Pass:
 
     def tell(self, mutants):
         results = self.state['results']
+        tried = [mutant for mutant in in_order(mutants) if mutant.key in results]
+        if len(tried) < len(mutants):
+            say(f'{len(mutants) - len(tried)} of {len(mutants)} were not tried; those that were are as evenly spread')
+        mutants = tried
         for title, group in (('folder', lambda m: m.file.split('/')[1]), ('kind', lambda m: m.kind)):
             rows = collections.defaultdict(lambda: [0, 0])
             for mutant in mutants:
@@ -260,6 +263,10 @@ class Pass:
             if result['status'] != 'killed':
                 say(f'  {mutant.file}:{mutant.line} {mutant.kind}: {mutant.change}'
                     + ('' if result['tests'] else '  (no test comes by)'))
+
+
+def in_order(mutants):
+    return sorted(mutants, key=lambda mutant: (mutant.file, mutant.line))
 
 
 def zip_all(rows):
@@ -316,7 +323,7 @@ def main():
     os.nice(10)
     work = Pass(options)
     if options.list:
-        for mutant in work.draw():
+        for mutant in in_order(work.draw()):
             say(f'{mutant.file}:{mutant.line} {mutant.kind}: {mutant.change}')
         return
     for program in options.programs.split(','):
@@ -324,7 +331,10 @@ def main():
             stop(f'{work.build}/bin/{program} is not there: cmake --build {options.build} --target {program}')
     mutants = work.compile()
     work.record(mutants)
-    work.try_all(mutants)
+    try:
+        work.try_all(mutants)
+    except KeyboardInterrupt:
+        say('broken off: the same command goes on from here')
     work.tell(mutants)
 
 
