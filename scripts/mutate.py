@@ -219,7 +219,8 @@ class Pass:
         results = self.state['results']
         passed = {case: found for case, found in self.state['tests'].items() if found['said'] == 'passed'}
         killed = 0
-        for number, mutant in enumerate(mutants, 1):
+        # What was never tried comes before what has survived so far.
+        for number, mutant in enumerate(sorted(mutants, key=lambda mutant: mutant.key in results), 1):
             tests = [(found['seconds'], case) for case, found in passed.items() if mutant.id in found['reached']]
             # Quick ones first, and among those the ones that come by little else: they are about it.
             tests.sort(key=lambda test: (test[0] * len(passed[test[1]]['reached']), test[1]))
