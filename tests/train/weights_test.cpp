@@ -93,6 +93,16 @@ TEST_F(Weights, OfModulesThatBeginFreshAreNotReadNorMissed) {
     EXPECT_ERROR(load_but({"norm", "first"}), Error, "unexpected \"tail\"");
 }
 
+TEST_F(Weights, OfAnotherModelAltogetherAreNoReasonToBeginFresh) {
+    for (auto& [name, tensor] : tensors_) tensor = ops::ones({7});
+    try {
+        load_but({});
+        FAIL() << "nothing fits";
+    } catch (const Error& error) {
+        EXPECT_EQ(std::string(error.what()).find("init_fresh"), std::string::npos) << error.what();
+    }
+}
+
 TEST_F(Weights, OfOldFilesDoNotCountTheBatchesOfANorm) {
     tensors_.erase("norm.num_batches_tracked");
     load();
