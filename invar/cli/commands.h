@@ -12,6 +12,7 @@ void add_compare(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_diagnose(CLI::App& app, int& exit_code);
 void add_check(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_init(CLI::App& app, int& exit_code);

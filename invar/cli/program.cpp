@@ -163,9 +163,10 @@ int run(int argc, char** argv) {
         ->type_name("FILE");
     int exit_code = 0;
     bool help = false;
-    for (const auto add : {add_check, add_data,    add_train,   add_validate, add_compare, add_inspect, add_diagnose,
-                           add_tune,  add_eval,    add_predict, add_sample,   add_export,  add_init,    add_tokenize,
-                           add_bench, add_profile, add_plan,    add_runs,     add_formats, add_ops,     add_completion})
+    for (const auto add :
+         {add_doctor,  add_check, add_data,    add_train,   add_validate, add_compare,   add_inspect,  add_diagnose,
+          add_tune,    add_eval,  add_predict, add_sample,  add_export,   add_init,      add_tokenize, add_bench,
+          add_profile, add_plan,  add_runs,    add_formats, add_ops,      add_completion})
         add(app, exit_code);
     for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
     // A command that is stopped by an error is in trouble, unless it has said before what that would mean.

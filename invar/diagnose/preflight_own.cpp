@@ -13,6 +13,7 @@
 
 #include "invar/core/error.h"
 #include "invar/core/version.h"
+#include "invar/diagnose/memory_there.h"
 #include "invar/diagnose/preflight_parts.h"
 #include "invar/dist/roll_call.h"
 #include "invar/kernels/devices.h"
@@ -26,31 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes that the system still gives out: what it says itself, and what the limits of this control group leave.
-std::int64_t host_memory_there() {
-    std::int64_t there = 0;
-    std::ifstream info("/proc/meminfo");
-    std::string name, unit;
-    for (std::int64_t value = 0; info >> name >> value; std::getline(info, unit))
-        if (name == "MemAvailable:") there = value << 10;
-    for (const auto& [limit, used] : {std::pair{"memory.max", "memory.current"},
-                                      {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {
-        std::int64_t most = 0, now = 0;
-        std::ifstream a(fs::path("/sys/fs/cgroup") / limit), b(fs::path("/sys/fs/cgroup") / used);
-        if (a >> most && b >> now) there = std::min(there, std::max<std::int64_t>(0, most - now));
-    }
-    return there;
-}
-
-// Of a card that there is a row for; 0: not known.
-std::int64_t card_memory_there(Device device) {
-    const std::string described = kernels_for(device).description();
-    const std::int64_t used = kernels_for(device).memory_used();
-    for (const Card& card : cards())
-        if (described.starts_with(card.title + ",")) return std::max<std::int64_t>(0, card.memory - used);
-    return 0;
-}
-
 void look_at_memory(const std::shared_ptr<const Task>& task, const Config& config, Device device, int size,
                     RankFacts& facts) {
     const std::int64_t batch = (config.data.batch_size + size - 1) / size;
@@ -60,7 +36,7 @@ void look_at_memory(const std::shared_ptr<const Task>& task, const Config& confi
                                .strategy = parse_strategy(config.trainer.strategy),
                                .gradient_bytes = config.trainer.reduce_precision.starts_with("bf16") ? 2 : 4});
     facts.memory_needed = memory.held;
-    facts.memory_there = device.is_cpu() ? host_memory_there() : card_memory_there(device);
+    facts.memory_there = memory_there(device).free;
     const char* const card = std::getenv("CUDA_VISIBLE_DEVICES");
     facts.memory_of = facts.host + (device.is_cpu() ? "" : fmt::format(" GPU {}", card != nullptr ? card : "0"));
     // FP32 weights and the optimizer's state of all ranks.

@@ -78,25 +78,6 @@ const std::vector<Card>& table() {
     return all;
 }
 
-// Bytes a second of a copy, read and written.
-double measure_copy(Device device) {
-    using Clock = std::chrono::steady_clock;
-    const std::int64_t elements = (device.is_cpu() ? 64 : 1024) * kMiB / 4;
-    const Tensor from = Tensor::empty({elements}, Dtype::f32, device), to = Tensor::empty_like(from);
-    Kernels& kernels = kernels_for(device);
-    kernels.fill(from.view(), 1);
-    double best = 0;
-    for (int i = 0; i < 4; ++i) {
-        kernels.synchronize();
-        const auto start = Clock::now();
-        kernels.copy(from.view(), to.view());
-        kernels.synchronize();
-        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-        best = std::max(best, 2.0 * double(from.bytes()) / seconds);
-    }
-    return best;
-}
-
 Card this_cpu() {
     Card card;
     card.name = "cpu", card.title = cpu_description();
@@ -110,8 +91,7 @@ Card this_cpu() {
 
 Card this_gpu() {
     const std::string described = kernels_for(Device::cuda()).description();
-    for (const Card& card : table())
-        if (described.starts_with(card.title + ",")) return card;
+    if (const Card* const card = card_described(described)) return *card;
     std::vector<std::string> names;
     for (const Card& card : table()) names.push_back(card.name);
     fail<UsageError>(
@@ -129,6 +109,30 @@ double Card::product_rate(Dtype dtype, bool as_tf32) const {
 
 std::span<const Card> cards() {
     return table();
+}
+
+const Card* card_described(std::string_view description) {
+    for (const Card& card : table())
+        if (description.starts_with(card.title + ",")) return &card;
+    return nullptr;
+}
+
+double measure_copy(Device device) {
+    using Clock = std::chrono::steady_clock;
+    const std::int64_t elements = (device.is_cpu() ? 64 : 1024) * kMiB / 4;
+    const Tensor from = Tensor::empty({elements}, Dtype::f32, device), to = Tensor::empty_like(from);
+    Kernels& kernels = kernels_for(device);
+    kernels.fill(from.view(), 1);
+    double best = 0;
+    for (int i = 0; i < 4; ++i) {
+        kernels.synchronize();
+        const auto start = Clock::now();
+        kernels.copy(from.view(), to.view());
+        kernels.synchronize();
+        const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        best = std::max(best, 2.0 * double(from.bytes()) / seconds);
+    }
+    return best;
 }
 
 Card card_named(std::string_view name) {

@@ -35,6 +35,10 @@ struct Card {
 std::span<const Card> cards();
 // By its name; throws a UsageError that lists them.
 Card card_named(std::string_view name);
+// By how its kernels describe it, "NVIDIA H200, 132 multiprocessors, ..."; nullptr where there is no row for it.
+const Card* card_described(std::string_view description);
+// Bytes a second of a large copy, read and written.
+double measure_copy(Device device);
 // This machine's GPU, or its CPU, timed for a moment in each of the formats of these precisions.
 Card measured_card(Device device, std::span<const Precision> precisions);
 // The rates alone, FP32's always among them: of any device, also a card that there is no row for.

@@ -19,8 +19,8 @@ class Commands : public CliTest {
 
 TEST_F(Commands, HelpEverywhereShowsAnExample) {
     for (const char* command :
-         {"check", "train", "validate", "compare", "inspect", "diagnose", "tune", "init", "eval", "predict", "tokenize",
-          "formats", "ops", "bench", "profile", "plan", "runs", "completion"}) {
+         {"doctor", "check", "train", "validate", "compare", "inspect", "diagnose", "tune", "init", "eval", "predict",
+          "tokenize", "formats", "ops", "bench", "profile", "plan", "runs", "completion"}) {
         const Result help = invar({command, "--help"});
         EXPECT_EQ(help.code, 0) << command;
         EXPECT_TRUE(has(help.out, "Usage: invar " + std::string(command))) << help.out;

@@ -89,7 +89,7 @@ class Documents : public cli::CliTest, public ::testing::WithParamInterface<Bloc
 // Commands whose exit code is a verdict: any but that of a refusal will do. A lesson is a run that goes wrong.
 bool gives_verdict(const std::string& line) {
     for (const char* word :
-         {"invar check", "invar validate", "invar compare", "invar tune", "invar diagnose", "lesson_"})
+         {"invar doctor", "invar check", "invar validate", "invar compare", "invar tune", "invar diagnose", "lesson_"})
         if (cli::has(line, word)) return true;
     return false;
 }

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -20,13 +24,20 @@ using dnnl::memory;
 using Dims = memory::dims;
 using Tag = memory::format_tag;
 
-// oneDNN 2.6 runs some products of small BF16 matrices on AMX without having configured its tiles, which ends the
-// program (SIGILL; seen on a Sapphire Rapids). It is therefore held to AVX512-BF16, unless the user has chosen; when
-// this library is loaded, since its choice is fixed by its first use.
-[[maybe_unused]] const bool kHeldFromAmx = [] {
-    const bool chosen = std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr;
-    if (DNNL_VERSION_MAJOR >= 3 || chosen) return false;
+// Virtual machines were seen to promise AMX without the leaf of CPUID that describes its tiles (0x1d). oneDNN 2.6 takes
+// its tiles from there: it sets up none, and the first product of BF16 ends the program. Held back before oneDNN is
+// asked for anything, which it wants; what the user has set stands.
+[[maybe_unused]] const bool kAmxIsHeldBack = [] {
+#if defined(__x86_64__)
+    if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return false;
+    constexpr unsigned kFeatures = 7, kAmxTile = 1u << 24, kTiles = 0x1d;
+    unsigned a = 0, b = 0, c = 0, d = 0, tiles = 0;
+    if (__get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) == 0 || (d & kAmxTile) == 0) return false;
+    if (__get_cpuid_count(kTiles, 1, &tiles, &b, &c, &d) != 0 && tiles != 0) return false;
     return dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16) == dnnl::status::success;
+#else
+    return false;
+#endif
 }();
 
 dnnl::engine& engine() {
@@ -253,6 +264,22 @@ const char* description() {
     const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
     const bool has_amx = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;
     return has_amx ? "native BF16 (AMX)" : "native BF16 (AVX512-BF16)";
+}
+
+double flops_per_cycle(Dtype dtype) {
+#if defined(__x86_64__)
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto has = [&](dnnl::cpu_isa set) {
+        return (isa & static_cast<unsigned>(set)) == static_cast<unsigned>(set);
+    };
+    // Two units of as many lanes as a register has, a multiplication and an addition in each; AMX multiplies tiles.
+    const double f32 = has(dnnl::cpu_isa::avx512_core) ? 64 : has(dnnl::cpu_isa::avx2) ? 32 : 0;
+    if (!native(dtype)) return f32;
+    return has(dnnl::cpu_isa::avx512_core_amx) ? 1024 : 2 * f32;
+#else
+    static_cast<void>(dtype);
+    return 0;
+#endif
 }
 
 void sgemm(const Product& p) {

@@ -12,6 +12,9 @@ namespace invar::onednn {
 // Whether the CPU multiplies this 16-bit type itself (AVX512-BF16, AMX). Where not, 16-bit operands are widened first.
 bool native(Dtype dtype);
 const char* description();
+// What a core can do in a cycle when it multiplies this type, by its instruction set: floating-point operations, two
+// for a multiplication and its addition. Of a widened type that of f32; 0: not known.
+double flops_per_cycle(Dtype dtype);
 
 // One row-major product, C = A B + beta C, each of A and B optionally transposed.
 struct Product {
