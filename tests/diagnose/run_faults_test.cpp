@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "invar/diagnose/check_parts.h"
-#include "invar/diagnose/find_first_bad.h"
 #include "invar/diagnose/significance.h"
 #include "tests/diagnose/clusters.h"
 #include "tests/train/scratch_run.h"
@@ -252,22 +251,6 @@ TEST(Significance, KeepsTheOpThatIsInfiniteInTheCandidateAlone) {
     EXPECT_EQ(found[0].in_full, 90000);
     compare_steps(step_of("where", {1}, {-INFINITY}), step_of("where", {1}, {-INFINITY}), optimizer, masked);
     EXPECT_EQ(masked[0].infinite_op, "") << "a mask is infinite on purpose";
-}
-
-TEST(FindFirstBad, SaysWhereTheCodeItselfCastsToSixteenBits) {
-    Config config = cluster_config("32-true");
-    invar::Setup setup(std::make_shared<Clusters>(), config);
-    setup.train_data->start_epoch(0);
-    const std::vector<Batch> group = setup.next_group();
-    const LossFunction loss = [](Module& m, const Batch& batch) {
-        const Tensor small = ops::cast(m(batch["x"]) * 0.0 + 300.0, Dtype::f16);
-        return ops::mean(ops::cast(small * small, Dtype::f32));
-    };
-    const Finding finding = find_first_bad(setup, group, {3, 0}, 1.0, loss);
-    ASSERT_TRUE(finding);
-    EXPECT_EQ(finding.blame, Blame::precision) << finding.text();
-    EXPECT_EQ(finding.op, "mul");
-    EXPECT_NE(finding.explanation.find("the code casts to f16 there itself"), std::string::npos) << finding.text();
 }
 
 TEST(CheckRun, FailsWhatCannotBeMeantAndWarnsOfWhatMay) {
