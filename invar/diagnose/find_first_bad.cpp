@@ -143,14 +143,6 @@ Finding Search::run() {
         blame_scale();
     } else if (f_.step_finite) {
         blame_precision();
-    } else if (f_.op_finite && in_fp32.found && is_sixteen_bit(in_fp32.dtype) && in_fp32.op == f_.op &&
-               in_fp32.module == f_.module) {
-        f_.blame = Blame::precision;
-        f_.explanation = fmt::format(
-            "in FP32 this operation gives at most {:.6g} on the same inputs, which {} cannot hold; the code casts to "
-            "{} "
-            "there itself, whatever trainer.precision says: cast to FP32 before it",
-            f_.op_largest, name_of(f_.dtype), name_of(f_.dtype));
     } else {
         blame_model(in_fp32.found ? fmt::format("{} in {}, {}", in_fp32.op, module_title(in_fp32.module),
                                                 name_of(in_fp32.direction))

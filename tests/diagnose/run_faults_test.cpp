@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "invar/diagnose/check_parts.h"
+#include "invar/diagnose/significance.h"
 #include "tests/diagnose/clusters.h"
 #include "tests/train/scratch_run.h"
 
@@ -218,6 +219,38 @@ TEST(LostUpdates, CountWeightDecayByItself) {
     EXPECT_EQ(none.updates[0].decay_share(), 1.0) << "1e-5 of a weight is less than half its last place in BF16";
     EXPECT_EQ(lost(0.1, 0.5).updates[0].decay_share(), 0.0);
     EXPECT_EQ(lost(0.1, 0).updates[0].decays, 0);
+}
+
+SampledStep step_of(const std::string& op, std::vector<float> input, std::vector<float> result) {
+    SampledStep step;
+    step.ops.ops.push_back({"layer", op, {std::move(input)}, std::move(result)});
+    return step;
+}
+
+TEST(Significance, IsNotLostByAGateThatLeavesLittleOfItsInput) {
+    const std::unique_ptr<Module> model = Clusters().make_model();
+    const Optimizer optimizer(*model, {});
+    std::vector<Significance> gate, other;
+    compare_steps(step_of("relu", {-100, 0.02f}, {0, 0.02f}), step_of("relu", {-100, 0.01f}, {0, 0.01f}), optimizer,
+                  gate);
+    ASSERT_EQ(gate.size(), 1u);
+    EXPECT_EQ(gate[0].made, 0.0) << gate[0].op;
+    compare_steps(step_of("sub", {-100, 0.02f}, {0.5f, 0.02f}), step_of("sub", {-100, 0.01f}, {0.1f, 0.01f}), optimizer,
+                  other);
+    EXPECT_GT(other[0].made, 1.0);
+    EXPECT_EQ(other[0].op, "sub");
+}
+
+TEST(Significance, KeepsTheOpThatIsInfiniteInTheCandidateAlone) {
+    const std::unique_ptr<Module> model = Clusters().make_model();
+    const Optimizer optimizer(*model, {});
+    std::vector<Significance> found, masked;
+    compare_steps(step_of("mul", {300}, {INFINITY}), step_of("mul", {300}, {90000}), optimizer, found);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].infinite_op, "mul");
+    EXPECT_EQ(found[0].in_full, 90000);
+    compare_steps(step_of("where", {1}, {-INFINITY}), step_of("where", {1}, {-INFINITY}), optimizer, masked);
+    EXPECT_EQ(masked[0].infinite_op, "") << "a mask is infinite on purpose";
 }
 
 TEST(CheckRun, FailsWhatCannotBeMeantAndWarnsOfWhatMay) {
