@@ -73,12 +73,12 @@ TEST(Deeds, OfModulesWithAPrecisionOfTheirOwnAreWhatIsAnnounced) {
     const auto tells = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
     const std::string one_low = announced("32-true", {{"1", "bf16-mixed"}}, {Dtype::f32, Dtype::bf16});
     EXPECT_FALSE(tells(one_low, "no mixed precision")) << one_low;
-    EXPECT_TRUE(tells(one_low, "1 in BF16")) << one_low;
+    EXPECT_TRUE(tells(one_low, "1 (Linear) in BF16")) << one_low;
     const std::string small = announced("32-true", {{"1", "16-mixed"}}, {Dtype::f32, Dtype::f16});
     EXPECT_TRUE(tells(small, "no loss scale")) << small;
     const std::string one_full = announced("16-mixed", {{"4", "32-true"}}, {Dtype::f32, Dtype::f16});
     EXPECT_TRUE(tells(one_full, "matrix products and convolutions in FP16")) << one_full;
-    EXPECT_TRUE(tells(one_full, "4 in FP32")) << one_full;
+    EXPECT_TRUE(tells(one_full, "4 (Linear) in FP32")) << one_full;
     const std::string all_full = announced("16-mixed", {{"*", "32-true"}}, {Dtype::f32});
     EXPECT_FALSE(tells(all_full, "matrix products and convolutions in FP16")) << all_full;
     EXPECT_TRUE(tells(all_full, "every module with weights in FP32")) << all_full;

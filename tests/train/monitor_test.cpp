@@ -126,8 +126,8 @@ TEST(Monitor, AlertsGoOnceToConsoleMetricsAndEvents) {
     std::size_t times = 0;
     for (std::size_t at = 0; (at = events.find("alerts/gradient_large/4", at)) != std::string::npos; ++at) ++times;
     EXPECT_EQ(times, 1u);
-    EXPECT_NE(events.find("grad_norm/4"), std::string::npos);
-    EXPECT_NE(events.find("activation/4"), std::string::npos);
+    EXPECT_NE(events.find("grad_norms/4"), std::string::npos);
+    EXPECT_NE(events.find("activations/4"), std::string::npos);
 }
 
 TEST(Monitor, WarnsOfGradientsThatVanish) {
