@@ -16,6 +16,8 @@
 #include "invar/core/shell.h"
 #include "invar/diagnose/failure.h"
 #include "invar/diagnose/probe.h"
+#include "invar/diagnose/rerun.h"
+#include "invar/diagnose/step_again.h"
 #include "invar/io/file.h"
 #include "invar/ops/to.h"
 #include "invar/report/diagnosis.h"
@@ -32,6 +34,7 @@ namespace {
 
 struct DiagnoseArguments : ConfigArguments {
     int steps = DiagnoseOptions{}.steps;
+    std::int64_t step = 0;  // of a run, to be replayed; 0: the one it kept, or the first that was not finite
     std::string as, html, patch;
     bool json = false;
 };
@@ -162,8 +165,19 @@ std::string reason_of(const fs::path& run) {
     return "";
 }
 
-int replay_run(const DiagnoseArguments& a, const fs::path& run) {
-    const Failure failure = load_failure(failure_folder(run));
+// The run trained again until just before the step.
+Failure go_to_step(const DiagnoseArguments& a, const fs::path& run, Config config, const WayToStep& way) {
+    if (!a.json)
+        warn(fmt::format("step {} of {}: {} step{} trained again from {}", way.step, run.string(), way.again(),
+                         way.again() == 1 ? " is" : "s are",
+                         way.checkpoint.empty() ? "the beginning" : way.checkpoint.filename().string()));
+    LiveLine line;
+    return state_before(way, config, [&](double share) {
+        if (!a.json && line.due()) line.show({fmt::format("{} {:3.0f}%", bar(share, 24), 100 * share)});
+    });
+}
+
+int replay_step(const DiagnoseArguments& a, const fs::path& run, const Failure& failure) {
     Config config = parse_config(failure.config_yaml(), (failure_folder(run) / "state.safetensors").string());
     if (!a.overrides().empty()) {
         ConfigArguments keys = a;
@@ -239,14 +253,41 @@ std::optional<int> diagnose_words_of_probes(const DiagnoseArguments& a) {
     return diagnose_probes(probes);
 }
 
+// The step that is asked for, or the first that was not finite in a run that went on all the same. Nothing where there
+// is none, or where it is too far to be gone to unasked.
+std::optional<int> diagnose_step(const DiagnoseArguments& a, const std::string& run) {
+    const std::int64_t step = a.step != 0 ? a.step : first_bad_step(run).value_or(0);
+    if (step == 0) return {};
+    ConfigArguments as_it_was;
+    as_it_was.flags = a.flags;
+    const Config config = as_it_was.load_run(run);
+    std::optional<WayToStep> way;
+    try {
+        way = way_to_step(run, config, step);
+    } catch (const UsageError&) {
+        if (a.step != 0) throw;
+        return {};
+    }
+    if (a.step == 0 && way->again() > kMostStepsAgain) {
+        warn(fmt::format("note: the loss of step {} was not finite; `{} diagnose {} --step {}` trains the {} steps "
+                         "before it again, and looks into it",
+                         step, program_name(), shell_word(run), step, way->again()));
+        return {};
+    }
+    return replay_step(a, run, go_to_step(a, run, config, *way));
+}
+
 int diagnose_command(DiagnoseArguments& a) {
     if (const std::optional<int> code = diagnose_words_of_probes(a)) return *code;
     const std::string word = a.config();
     const bool of_run = is_run(word);
-    if (of_run && has_failure(word)) return replay_run(a, word);
+    check<UsageError>(of_run || a.step == 0, "--step is for the folder of a run: {} is none",
+                      word.empty() ? "nothing" : word);
+    if (of_run && a.step == 0 && has_failure(word)) return replay_step(a, word, load_failure(failure_folder(word)));
     Config config;
     std::optional<Checkpoint> checkpoint;
     if (of_run) {
+        if (const std::optional<int> code = diagnose_step(a, word)) return *code;
         std::erase(a.words, word);
         config = a.load_run(word);
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
@@ -277,6 +318,9 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     a.add_to(*command, "[CONFIG|RUN|PROBE [PROBE]] [key=value ...]",
              "An experiment, a YAML file, the folder of a run, or one or two probes of PyTorch runs");
     command->add_option("--steps", a.steps, "Steps to watch")->option_text("N");
+    command->add_option("--step", a.step, "Step of a run to go back to and replay")
+        ->option_text("N")
+        ->check(CLI::PositiveNumber);
     command
         ->add_option("--as", a.as, "Format to hold values against: fp16, bf16, e4m3 or e5m2; the run's own, else fp16")
         ->option_text("FORMAT");
@@ -286,8 +330,10 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     command->add_flag("--json", a.json, "Print one JSON object");
     command->footer(
         example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                 "invar diagnose runs/fashion_mnist", "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
-        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. A probe is what "
+                 "invar diagnose runs/fashion_mnist", "invar diagnose runs/fashion_mnist --step 300",
+                 "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
+        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Any other step is trained to "
+                    "again. A probe is what "
                     "invar_probe.py wrote of a PyTorch run. Exits with 1 where NaN or Inf is found or two "
                     "probes part, with 2 where it cannot look.",
                     program_name()) +

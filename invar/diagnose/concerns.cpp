@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "invar/core/format_info.h"
+#include "invar/diagnose/tensor_verdict.h"
 
 namespace invar {
 
@@ -15,7 +16,7 @@ namespace {
 constexpr int kStepsBefore = 3;     // before a step can stand out
 constexpr double kJump = 8.0;       // times the largest so far
 constexpr double kLayerJump = 4.0;  // what names the module
-constexpr double kMany = 0.1;       // values that vanish, updates that are lost
+constexpr double kMany = 0.1;       // updates that are lost
 
 std::string title(const std::string& module) {
     return module.empty() ? "the model itself" : module;
@@ -49,19 +50,6 @@ double vanishing_share(const Tally& tally, Dtype format, int exponent) {
 
 namespace {
 
-// The share of a tensor's magnitude that vanishes: values that are next to nothing beside the others do not count,
-// however many they are.
-double lost_share(const Tally& tally, Dtype format, int exponent) {
-    const int last = std::ilogb(double(std::bit_cast<float>(thresholds_of(format).vanish)));
-    double lost = 0.0, whole = 0.0;
-    for (std::size_t i = 0; i < tally.exponents.size(); ++i) {
-        const double magnitude = std::ldexp(double(tally.exponents[i]), int(i) - 127);
-        whole += magnitude;
-        if (int(i) - 127 + exponent < last) lost += magnitude;
-    }
-    return whole > 0 ? lost / whole : 0.0;
-}
-
 // Of the tensor that loses the most.
 struct Lost {
     double share = 0.0;
@@ -70,7 +58,7 @@ struct Lost {
 Lost most_lost(const Passage& passage, Dtype format, int exponent) {
     Lost most;
     for (const PassedTensor& tensor : passage.tensors)
-        if (const double share = lost_share(tensor.tally, format, exponent); share > most.share)
+        if (const double share = lost_magnitude(tensor.tally, format, exponent); share > most.share)
             most = {share, &tensor};
     return most;
 }
@@ -138,7 +126,7 @@ int judged_scale(const Diagnosis& d, Direction direction) {
 }
 
 bool vanishes(const Diagnosis& d, const Passage& passage, Direction direction) {
-    return most_lost(passage, d.format, judged_scale(d, direction)).share > kMany;
+    return most_lost(passage, d.format, judged_scale(d, direction)).share > kTooMuchLost;
 }
 
 bool overflows(const Diagnosis& d, const Passage& passage, Direction direction) {
@@ -164,7 +152,7 @@ void add_range_concerns(Diagnosis& d) {
                           ? fmt::format(" at the loss scale {:g}, which scaler.dynamic=false keeps", d.scale_survived)
                           : " without a loss scale";
         const bool by_scale =
-            direction == Direction::backward && d.scaled && d.scaling != Scaling::moving && d.scale.vanishing <= kMany;
+            direction == Direction::backward && d.scaled && d.scaling != Scaling::moving && d.scale.vanishing <= kTooMuchLost;
         if (by_scale)
             c.remedy = d.scaling == Scaling::off ? Remedy::of_scaling()
                                                  : Remedy::of_init_scale(std::exp2(d.scale.recommended));

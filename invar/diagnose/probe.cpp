@@ -82,6 +82,13 @@ Tally tally_of(const std::int64_t* row, const std::string& source) {
     return tally;
 }
 
+// Of so many calls; more than there can be counts as the most.
+std::int64_t values_in(const std::vector<std::int64_t>& shape, std::int64_t calls) {
+    double product = double(calls);
+    for (const std::int64_t size : shape) product *= double(size);
+    return product <= double(kMostCounts) ? std::int64_t(product) : kMostCounts;
+}
+
 ProbeTensor tensor_of(const Json& about, const SafetensorsFile& file, const std::string& source) {
     ProbeTensor t;
     t.module = text_field(about, "module", source);
@@ -211,6 +218,7 @@ ProbeStep Probe::load(const ProbeLine& line) const {
     for (std::size_t i = 0; i < about.size(); ++i) {
         ProbeTensor tensor = tensor_of(about[i], file, source);
         tensor.tally = tally_of(rows + std::int64_t(i) * kColumns, source);
+        tensor.reckoned = tensor.tally.values != values_in(tensor.shape, integer_field(about[i], "calls", source));
         step.tensors.push_back(std::move(tensor));
     }
     return step;

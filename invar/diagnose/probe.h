@@ -22,7 +22,8 @@ struct ProbeTensor {
     std::string index;  // which argument, result or parameter
     Dtype dtype = Dtype::f32;
     std::vector<std::int64_t> shape;
-    Tally tally;                // of all values
+    Tally tally;                // of all values, or reckoned from every k-th
+    bool reckoned = false;      // the latter: only the largest value, and whether all are finite, is known of all
     std::int64_t features = 1;  // columns of the sample
     std::vector<float> sample;
     bool finite() const { return tally.infinities + tally.nans == 0; }

@@ -22,7 +22,8 @@ std::string amount(const ProbeTensor& t) {
     std::string text;
     if (t.tally.infinities > 0) text = fmt::format("{} infinities", t.tally.infinities);
     if (t.tally.nans > 0) text += fmt::format("{}{} NaN", text.empty() ? "" : " and ", t.tally.nans);
-    return fmt::format("{} among {} values in {}", text, t.tally.values, name_of(t.dtype));
+    return fmt::format("{}{} among {} values in {}", t.reckoned ? "about " : "", text, t.tally.values,
+                       name_of(t.dtype));
 }
 
 // The largest finite magnitude that the module was given.

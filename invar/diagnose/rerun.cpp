@@ -11,10 +11,9 @@ namespace invar {
 
 namespace {
 
-constexpr std::int64_t kMostSteps = 1000;  // that are worth doing again
-constexpr std::int64_t kAfter = 25;        // by which a loss that leaps shows where it goes
-constexpr double kSlower = 0.1;            // learning rates are tried in such steps,
-constexpr int kTries = 3;                  // so many
+constexpr std::int64_t kAfter = 25;  // by which a loss that leaps shows where it goes
+constexpr double kSlower = 0.1;      // learning rates are tried in such steps,
+constexpr int kTries = 3;            // so many
 
 // The weights of a checkpoint are not those that the run began with.
 Config of_checkpoint(Config config) {
@@ -27,10 +26,16 @@ Config of_checkpoint(Config config) {
 Rerun::Rerun(const RerunStart& start)
     : others_(default_generator().state()),
       setup_(start.task, start.checkpoint.empty() ? start.config : of_checkpoint(start.config)),
+      plan_(start.config.trainer, setup_.steps_per_epoch),
       stability_(start.config.stability) {
     if (start.loss) setup_.loss = start.loss;
     if (start.checkpoint.empty()) return;
     const Checkpoint checkpoint = load_checkpoint(start.checkpoint);
+    // As when it was saved: a scaler takes its state only where there is one.
+    const auto progress = checkpoint.state.find("progress");
+    const std::int64_t done = progress == checkpoint.state.end() ? 0 : progress->value("step", std::int64_t(0));
+    if (const Precision then = plan_.at(std::max<std::int64_t>(done - 1, 0)); then != setup_.precision)
+        setup_.set_precision(then);
     progress_ = restore_snapshot(setup_, checkpoint);
     if (const auto watch = checkpoint.state.find("watch"); watch != checkpoint.state.end())
         stability_.restore(watch->at("stability"));
@@ -40,7 +45,7 @@ Rerun::~Rerun() {
     default_generator().set_state(others_);
 }
 
-std::optional<Instability> Rerun::train_until(std::int64_t step) {
+std::optional<Instability> Rerun::train_until(std::int64_t step, const std::function<void()>& after) {
     setup_.model->train();
     setup_.train_data->start_epoch(progress_.epoch, progress_.batch);
     const auto train = step_function(setup_);
@@ -51,6 +56,7 @@ std::optional<Instability> Rerun::train_until(std::int64_t step) {
             setup_.train_data->start_epoch(progress_.epoch);
             continue;
         }
+        if (plan_.at(progress_.step) != setup_.precision) setup_.set_precision(plan_.at(progress_.step));
         ReportedStep done;
         done.before = progress_;
         done.rng = default_generator().state();
@@ -60,6 +66,7 @@ std::optional<Instability> Rerun::train_until(std::int64_t step) {
         if (setup_.scaler->enabled()) done.report.scale = setup_.scaler->state();
         ++progress_.step;
         progress_.batch = setup_.train_data->position();
+        if (after) after();
         if (std::optional<Instability> found = stability_.judge(done); found && found->breaks) return found;
     }
     return std::nullopt;
@@ -67,7 +74,7 @@ std::optional<Instability> Rerun::train_until(std::int64_t step) {
 
 std::string try_in_full_precision(const RerunStart& start, const FailedStep& step, Explanation& why) {
     const std::int64_t from = std::max<std::int64_t>(step.checkpoint, 0), until = step.found.at.step() + kAfter;
-    if (until - from > kMostSteps)
+    if (until - from > kMostStepsAgain)
         return fmt::format("the {} steps since the last good checkpoint are too many to be tried in FP32",
                            step.found.at.step() - from);
     const auto survives = [&](double rate, bool in_full) {

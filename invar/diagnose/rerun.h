@@ -25,8 +25,8 @@ class Rerun {
     Rerun(const Rerun&) = delete;
     Rerun& operator=(const Rerun&) = delete;
 
-    // Trains until so many steps are done, or the run breaks, which is then told.
-    std::optional<Instability> train_until(std::int64_t step);
+    // Trains until so many steps are done, or the run breaks, which is then told; `after` every step.
+    std::optional<Instability> train_until(std::int64_t step, const std::function<void()>& after = {});
     // Whether the loss was thrown off and has not come back yet.
     bool is_thrown_off() const { return stability_.thrown_off_at() != nullptr; }
     Setup& setup() { return setup_; }
@@ -35,9 +35,13 @@ class Rerun {
   private:
     const RngState others_;
     Setup setup_;
+    PrecisionPlan plan_;
     Progress progress_;
     Stability stability_;
 };
+
+// Steps that are worth doing again.
+inline constexpr std::int64_t kMostStepsAgain = 1000;
 
 // What FP32 makes of the steps to the failed one and some after it; and, where it fails too, a learning rate with which
 // they go well. Sets that and the remedy; says it in a sentence.

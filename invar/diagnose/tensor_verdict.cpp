@@ -5,15 +5,12 @@
 #include <cmath>
 
 #include "invar/core/format_info.h"
-#include "invar/diagnose/concerns.h"
 
 namespace invar {
 
 namespace {
 
-constexpr double kMany = 0.1;          // values that vanish
 constexpr double kMost = 0.75;         // features without significance
-constexpr int kFaint = 30;             // powers of two below the largest of a tensor: no part of its sum
 constexpr int kLastBinades = 3;        // where a value keeps at most so many bits
 constexpr std::int64_t kFewRows = 8;   // too few to say what a feature varies by
 constexpr double kSqrt12 = 3.4641016;  // a uniform error of one unit has a deviation of 1 / sqrt(12)
@@ -25,31 +22,19 @@ double share_in(const Tally& tally, int from, int below) {
     return tally.counted() > 0 ? double(inside) / double(tally.counted()) : 0.0;
 }
 
-// Of the values that count beside the largest.
-double vanishing_of_note(const Tally& tally, Dtype format, int shift) {
-    if (tally.counted() == 0) return 0.0;
-    Tally notable = tally;
-    const int limit = std::ilogb(tally.largest) - kFaint + 127;
-    for (int i = 0; i < limit; ++i) {
-        notable.values -= notable.exponents[std::size_t(i)];
-        notable.exponents[std::size_t(i)] = 0;
-    }
-    return vanishing_share(notable, format, shift) * double(notable.counted()) / double(tally.counted());
-}
-
 // What was lost before it was tallied. Zeros are not counted, since most are a ReLU's, unless there is nothing else.
 FormatVerdict judge_held(const Tally& tally, Dtype format, bool should_vary) {
     if (tally.infinities > 0) return {Trouble::overflow, double(tally.infinities) / double(tally.values)};
     if (should_vary && tally.zeros == tally.values) return {Trouble::underflow, 1.0};
     const int last = std::ilogb(format_info(format).smallest_subnormal);
-    if (const double share = share_in(tally, last, last + kLastBinades); share > kMany)
+    if (const double share = share_in(tally, last, last + kLastBinades); share > kTooMuchLost)
         return {Trouble::underflow, share};
     return {};
 }
 
 FormatVerdict judge_range(const TensorStatistics& tensor, Dtype format, int shift) {
     if (const double share = overflowing_share(tensor, format, shift); share > 0) return {Trouble::overflow, share};
-    if (const double share = vanishing_of_note(*tensor.tally, format, shift); share > kMany)
+    if (const double share = lost_magnitude(*tensor.tally, format, shift); share > kTooMuchLost)
         return {Trouble::underflow, share};
     return {};
 }
@@ -65,6 +50,17 @@ void FormatVerdict::take_worse(const FormatVerdict& other) {
     const bool scaled = by_scaling || other.by_scaling;
     if (other.trouble > trouble || (other.trouble == trouble && other.share > share)) *this = other;
     by_scaling = scaled;
+}
+
+double lost_magnitude(const Tally& tally, Dtype format, int shift) {
+    const int last = std::ilogb(double(std::bit_cast<float>(thresholds_of(format).vanish)));
+    double lost = 0.0, whole = 0.0;
+    for (std::size_t i = 0; i < tally.exponents.size(); ++i) {
+        const double magnitude = std::ldexp(double(tally.exponents[i]), int(i) - 127);
+        whole += magnitude;
+        if (int(i) - 127 + shift < last) lost += magnitude;
+    }
+    return whole > 0 ? lost / whole : 0.0;
 }
 
 double overflowing_share(const TensorStatistics& tensor, Dtype format, int shift) {

@@ -12,7 +12,7 @@ namespace invar {
 enum class Trouble : std::uint8_t {
     none,
     significance,  // values vary by less than rounding moves them
-    underflow,     // more than a tenth of what counts rounds to zero, or is next to it
+    underflow,     // more than a tenth of its magnitude rounds to zero, or of its values is next to it
     overflow,
 };
 std::string_view name_of(Trouble trouble);
@@ -36,6 +36,11 @@ struct FormatVerdict {
 // as its recipes have one; the 16-bit formats without. A tensor that was held in the format already shows what it has
 // lost by infinities, and by values in the last binades above zero.
 FormatVerdict judge(const TensorStatistics& tensor, Dtype format, int shift = 0);
+
+// The share of a tensor's magnitude that vanishes in the format when multiplied by 2^shift: values that are next to
+// nothing beside the others do not count, however many they are.
+double lost_magnitude(const Tally& tally, Dtype format, int shift);
+constexpr double kTooMuchLost = 0.1;
 
 // The share of the counted values that overflow in the format when multiplied by 2^shift: exact but for the binade that
 // the limit runs through, which is divided as the sample is.

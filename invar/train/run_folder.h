@@ -109,6 +109,7 @@ class RunFolder {
     static bool is_run(const std::filesystem::path& folder);
     static std::filesystem::path config_of(const std::filesystem::path& folder) { return folder / "config.yaml"; }
     static std::filesystem::path summary_of(const std::filesystem::path& folder) { return folder / "summary.json"; }
+    static std::filesystem::path metrics_of(const std::filesystem::path& folder) { return folder / "metrics.jsonl"; }
     // What the task shows of the model at the end, where it shows anything: 1.jpg, 2.jpg, ...
     static std::filesystem::path pictures_of(const std::filesystem::path& folder) { return folder / "pictures"; }
     static std::filesystem::path checkpoints_of(const std::filesystem::path& folder) { return folder / "checkpoints"; }
@@ -124,7 +125,7 @@ class RunFolder {
     void keep_file(AppendFile& file);
     // How many logged steps are left. The validation at the step stays where it is not due again, or where asked for.
     std::int64_t drop_lines_after(const ResumePoint& point, bool keep_validation);
-    std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
+    std::filesystem::path metrics_path() const { return metrics_of(path_); }
 
     std::filesystem::path path_;
     std::optional<FolderLock> lock_;  // none: it is another's to write

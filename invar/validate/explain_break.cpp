@@ -26,7 +26,7 @@ std::string text_of(const RunFailure& failure) {
 }  // namespace
 
 bool was_unstable(const fs::path& run) {
-    for (const nlohmann::json& line : read_jsonl(run / "metrics.jsonl")) {
+    for (const nlohmann::json& line : read_jsonl(RunFolder::metrics_of(run))) {
         const auto alert = line.find("alert");
         if (alert != line.end() &&
             std::ranges::any_of(Instability::kKinds, [&](Instability::Kind kind) { return *alert == name_of(kind); }))

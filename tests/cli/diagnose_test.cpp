@@ -1,8 +1,10 @@
 // `invar diagnose` and `invar tune` as people run them.
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "invar/diagnose/failure.h"
+#include "invar/io/jsonl.h"
 #include "tests/cli/program.h"
 
 namespace invar::cli {
@@ -120,6 +122,49 @@ TEST_F(DiagnoseCommand, GoesOnFromAStepThatIsFiniteWhenReplayed) {
     const auto json = nlohmann::json::parse(invar({"diagnose", "runs/run", "--steps", "1", "--json"}).out);
     EXPECT_EQ(json.at("step"), 133);
     EXPECT_EQ(json.at("diagnosis").at("steps"), 1);
+}
+
+// What was trained again is what was trained: the loss is the logged one, from a checkpoint and from the beginning, in
+// the second epoch and after a change of precision.
+TEST_F(DiagnoseCommand, GoesBackToAnyStepOfARun) {
+    ASSERT_EQ(invar(small({"--device", "cpu", "trainer.checkpoint_every_n_steps=3",
+                           "trainer.max_epochs=2", "trainer.precision_schedule={0: 16-mixed, 2: bf16-mixed}",
+                           "trainer.keep_checkpoints=9"}))
+                  .code,
+              0);
+    std::filesystem::remove(folder_ / "runs/run/checkpoints/step_00000003.safetensors");
+    std::map<std::int64_t, double> losses;
+    for (const nlohmann::json& line : read_jsonl(folder_ / "runs/run/metrics.jsonl"))
+        if (line.contains("loss")) losses[line.at("step")] = number_of(line.at("loss"));
+    ASSERT_GE(losses.size(), 8u);
+    for (const auto& [step, loss] : losses) {
+        const Result result = invar({"diagnose", "runs/run", "--step", std::to_string(step), "--steps", "1", "--json"});
+        ASSERT_EQ(result.code, 0) << result.err;
+        const auto json = nlohmann::json::parse(result.out);
+        EXPECT_EQ(json.at("step"), step);
+        EXPECT_FLOAT_EQ(float(number_of(json.at("loss"))), float(loss)) << "step " << step;
+    }
+    const Result shown = invar({"diagnose", "runs/run", "--step", "5", "--steps", "1"});
+    EXPECT_TRUE(has(shown.err, "step 5 of runs/run: 4 steps are trained again from the beginning")) << shown.err;
+    EXPECT_TRUE(has(shown.out, "step 5 replayed in bf16-mixed")) << shown.out;
+    EXPECT_TRUE(has(invar({"diagnose", "runs/run", "--step", "2", "--steps", "1"}).out, "step 2 replayed in 16-mixed"));
+    const Result beyond = invar({"diagnose", "runs/run", "--step", "9999"});
+    EXPECT_EQ(beyond.code, 2);
+    EXPECT_TRUE(has(beyond.error(), "runs/run has steps 1 to ")) << beyond.err;
+    EXPECT_TRUE(has(invar({"diagnose", "synthetic", "--step", "3"}).error(), "--step is for the folder of a run"));
+}
+
+// A run that only skips what is not finite keeps no step; the first one is found in its log.
+TEST_F(DiagnoseCommand, FindsTheStepOfARunThatWentOn) {
+    const Words words = small({"optimizer=sgd", "optimizer.lr=1e30", "trainer.max_steps=6"});
+    const Result trained = invar(words);  // to its end: so few skipped steps are not hopeless yet
+    ASSERT_EQ(trained.code, 1) << trained.out;
+    ASSERT_TRUE(has(trained.err, "5 of 6 steps were skipped; find out why with: invar diagnose runs/run"));
+    ASSERT_FALSE(has_failure(folder_ / "runs/run"));
+    const Result result = invar({"diagnose", "runs/run"});
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_TRUE(has(result.out, "step 2 replayed in 32-true")) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "first bad operation: ")) << result.out;
 }
 
 TEST_F(DiagnoseCommand, WarnsOfUpdatesThatWeightsWithoutMastersLose) {

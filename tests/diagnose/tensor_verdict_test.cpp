@@ -64,9 +64,12 @@ TEST(TensorVerdict, GivesEightBitsAPowerOfTwoOfTheirOwn) {
     EXPECT_EQ(large.trouble, Trouble::none);
     EXPECT_TRUE(large.by_scaling);
     EXPECT_FALSE(judge(Statistics(probes::around(0, 1)).view(), Dtype::f8e4m3).by_scaling);
-    probes::Values wide = probes::around(0, 1e6f);
-    for (int i = 0; i < 32; ++i) wide.push_back(1e-2f);  // 2^26 below: no power of two serves both
+    // 2^19 below the largest: no power of two serves both, which counts by what they amount to together.
+    probes::Values wide(600'000, 1.5e-6f);
+    wide.insert(wide.end(), 4, 1.0f);
     EXPECT_EQ(judge(Statistics(wide).view(), Dtype::f8e4m3).trouble, Trouble::underflow);
+    wide.insert(wide.end(), 8, 1.0f);
+    EXPECT_EQ(judge(Statistics(wide).view(), Dtype::f8e4m3).trouble, Trouble::none);
 }
 
 TEST(TensorVerdict, FindsFeaturesThatVaryByLessThanRounding) {

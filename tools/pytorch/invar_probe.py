@@ -13,7 +13,6 @@ with InvarProbe(model, "probe", optimizer=optimizer, scaler=scaler, every=500) a
 LightningProbe and HuggingFaceProbe are callbacks for those two, where they are installed. Needs torch alone: safetensors
 are written here. docs/PROBE.md tells what is written, what it costs and what cannot be seen.
 """
-import copy
 import ctypes
 import json
 import math
@@ -27,10 +26,10 @@ __all__ = ["InvarProbe"]
 
 VERSION = 1
 INDEX = "index.jsonl"
-CHUNK = 1 << 22  # values whose exponents are counted at once: bounds the memory that a large tensor takes beside itself
-COUNTED = 1 << 20  # values of a tensor whose exponents are counted
-FEATURES = 32    # columns of a sample
-_BINS = 256      # exponents of FP32 as stored; the last one is that of NaN and infinity
+COUNTED = 1 << 16  # values of a tensor whose exponents are counted
+ROOM = 1 << 22     # values that wait to be counted together
+FEATURES = 32      # columns of a sample
+_BINS = 256        # exponents of FP32 as stored; the last one is that of NaN and infinity
 _INFINITY = 0x7F800000
 
 
@@ -53,100 +52,125 @@ def _flat(tensor):
     return tensor.permute(order).reshape(-1)
 
 
-def _counts(exponents):
-    """How often each occurs; a device is not asked how many there are."""
-    if exponents.is_cuda:
-        return torch.histc(exponents.float(), bins=_BINS, min=0, max=_BINS).to(torch.int64)
-    return torch.bincount(exponents, minlength=_BINS)
-
-
-class _Statistics:
-    """Of a tensor: how often each exponent occurs, zeros, NaN, and extremes as bits of FP32. NaN, infinities and extremes
-    are those of all values; exponents and zeros of a large tensor are counted on every k-th value, times k. All of it
-    stays on the device, which is not waited for."""
-
-    def __init__(self, tensor, factor=1.0):
-        flat = _flat(tensor.detach())
-        apart = max(1, flat.numel() // COUNTED)
-        self.exponents, zeros, bad, nans, largest, smallest = 0, 0, 0, 0, None, None
-        for chunk in flat.split(CHUNK - CHUNK % apart):
-            bits = self._bits(chunk, factor)
-            part = bits[::apart] if apart > 1 else bits
-            self.exponents = self.exponents + _counts(part >> 23)
-            zeros = zeros + (part == 0).sum()
-            bad, nans = bad + (bits >= _INFINITY).sum(), nans + (bits > _INFINITY).sum()
-            most = torch.where(bits < _INFINITY, bits, torch.zeros_like(bits)).max()
-            least = ((bits - 1) & 0x7FFFFFFF).min().clamp(max=_INFINITY - 1) + 1  # zeros come last
-            largest = most if largest is None else torch.maximum(largest, most)
-            smallest = least if smallest is None else torch.minimum(smallest, least)
-        if apart > 1:
-            self.exponents, zeros = self.exponents * apart, zeros * apart
-        self.exponents[-1] = bad
-        self.counts = torch.stack([zeros, nans])
-        self.extremes = torch.stack([largest, -smallest]).to(torch.int64)
-
-    @staticmethod
-    def _bits(chunk, factor):
-        """Sorted as the magnitudes are."""
-        if factor != 1.0:
-            chunk = chunk.float() * factor
-        if chunk.dtype == torch.float64:  # what is beyond FP32 counts as its largest value
-            limit = torch.finfo(torch.float32).max
-            chunk = torch.where(chunk.isfinite(), chunk.clamp(-limit, limit), chunk)
-        return chunk.to(torch.float32).view(torch.int32) & 0x7FFFFFFF
-
-    def __add__(self, other):
-        both = copy.copy(self)  # which may be shared: the input of one module is the output of another
-        device = self.exponents.device
-        both.exponents = self.exponents + other.exponents.to(device)
-        both.counts = self.counts + other.counts.to(device)
-        both.extremes = torch.maximum(self.extremes, other.extremes.to(device))
-        return both
-
-    def row(self):
-        return torch.cat([self.exponents, self.counts, self.extremes])
-
-
-def _together(parts):
-    """Stacked, on the host; parts of one device come over at once."""
-    if not parts:
-        return torch.zeros(0)
-    if len({part.device for part in parts}) > 1:
-        parts = [part.cpu() for part in parts]
-    return torch.stack(parts).cpu()
-
-
 _known_places = {}
 
 
-def _places(shape, bound, device):
-    """Where a sample of a tensor of this shape is taken: an index for each dimension but the last, and one for that."""
-    key = tuple(shape), bound, device
+def _places(tensor, bound):
+    """Where a sample of a tensor of this shape is taken, as distances in its storage; the sample's shape."""
+    shape, strides = tuple(tensor.shape) or (1,), tensor.stride() or (1,)
+    if len(shape) == 1:
+        shape, strides = shape + (1,), strides + (1,)
+    if len(shape) >= 4:  # channels of images come last
+        shape, strides = shape[:1] + shape[2:] + shape[1:2], strides[:1] + strides[2:] + strides[1:2]
+    key = shape, strides, bound, tensor.device
     if key not in _known_places:
         rows, features = math.prod(shape[:-1]), shape[-1]
         columns = min(features, FEATURES)
         count = min(rows, max(1, bound // columns))
-        picked, places = [i * rows // count for i in range(count)], []
-        for size in reversed(shape[:-1]):
-            places.append(torch.tensor([p % size for p in picked], device=device))
-            picked = [p // size for p in picked]
-        chosen = torch.tensor([i * features // columns for i in range(columns)], device=device)
+        at = torch.zeros(count, dtype=torch.int64)
+        picked = torch.arange(count) * rows // count
+        for size, stride in zip(reversed(shape[:-1]), reversed(strides[:-1])):
+            at += picked % size * stride
+            picked = torch.div(picked, size, rounding_mode="floor")
+        chosen = torch.div(torch.arange(columns) * features, columns, rounding_mode="floor") * strides[-1]
         if len(_known_places) >= 1000:
             _known_places.clear()
-        _known_places[key] = tuple(reversed(places)), chosen
+        places = (at[:, None] + chosen[None, :]).reshape(-1)
+        _known_places[key] = places.to(tensor.device), (count, columns)
     return _known_places[key]
 
 
-def _sample(tensor, bound, factor=1.0):
+def _sample(tensor, bound):
     """Rows by features, at most `bound` values at places that follow from the shape alone."""
-    x = tensor.detach()
-    if x.dim() == 0:
-        x = x.reshape(1, 1)
-    elif x.dim() == 1:
-        x = x.unsqueeze(1)
-    x = x.movedim(1, -1) if x.dim() >= 4 else x  # channels of images
-    places, chosen = _places(x.shape, bound, x.device)
-    return x[places].index_select(-1, chosen).float() * factor
+    places, shape = _places(tensor, bound)
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.as_strided((last + 1,), (1,)).index_select(0, places).view(shape)
+
+
+def _in_range(values):
+    """What is beyond FP32 counts as its largest value."""
+    if values.dtype != torch.float64:
+        return values
+    limit = torch.finfo(torch.float32).max
+    return torch.where(values.isfinite(), values.clamp(-limit, limit), values)
+
+
+def _joined(parts):
+    """One after the other, in FP32, on the host; parts of one device and format come over at once."""
+    kinds = {(part.device, part.dtype): [] for part in parts}
+    for number, part in enumerate(parts):
+        kinds[part.device, part.dtype].append(number)
+    joined = [None] * len(parts)
+    for numbers in kinds.values():
+        values = _in_range(torch.cat([parts[number] for number in numbers])).float().cpu()
+        for number, value in zip(numbers, values.split([parts[number].numel() for number in numbers])):
+            joined[number] = value
+    return torch.cat(joined) if parts else torch.zeros(0)
+
+
+class _Counts:
+    """Rows of statistics, one for each tensor that is given: how often each exponent occurs, zeros, NaN, and extremes as
+    bits of FP32. Of the tensor itself a few kernels take the least and the largest value, in which NaN and infinities
+    show, and every k-th value. Those are counted later, of many tensors at once."""
+
+    def __init__(self, device):
+        self._buffer, self._used = torch.empty(ROOM, device=device), 0
+        self._sizes, self._extremes, self._factors, self._apart, self._counted = [], [], [], [], []
+
+    def add(self, tensor, factor):
+        """The number of its row."""
+        apart = max(1, -(-tensor.numel() // COUNTED))
+        while math.gcd(apart, tensor.numel()) > 1:  # else only some channels would be seen
+            apart += 1
+        values = _flat(tensor)[::apart]
+        if self._used + values.numel() > ROOM:
+            self._count()
+        self._buffer[self._used:self._used + values.numel()].copy_(_in_range(values))
+        self._used += values.numel()
+        reducible = tensor.is_cuda and tensor.dtype in (torch.float16, torch.bfloat16)
+        self._extremes += torch.aminmax(tensor if reducible or tensor.element_size() >= 4 else tensor.float())
+        self._sizes.append(values.numel())
+        self._factors.append(factor)
+        self._apart.append(apart)
+        return len(self._apart) - 1
+
+    def _count(self):
+        """What waits, which makes room."""
+        rows, device = len(self._sizes), self._buffer.device
+        row = torch.repeat_interleave(torch.arange(rows, device=device), torch.tensor(self._sizes, device=device))
+        factors = torch.tensor(self._factors[-rows:], device=device)
+        bits = (self._buffer[:self._used] * factors[row]).view(torch.int32) & 0x7FFFFFFF  # sorted as the magnitudes are
+        exponents = torch.bincount(row * _BINS + (bits >> 23), minlength=rows * _BINS).view(rows, _BINS)
+        zeros = torch.bincount(row[bits == 0], minlength=rows)
+        nans = torch.bincount(row[bits > _INFINITY], minlength=rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scatter_reduce was in beta
+            most = torch.zeros(rows, dtype=torch.int32, device=device).scatter_reduce(
+                0, row, torch.where(bits < _INFINITY, bits, torch.zeros_like(bits)), "amax")
+            least = torch.full_like(most, _INFINITY).scatter_reduce(
+                0, row, torch.where(bits > 0, bits, torch.full_like(bits, _INFINITY)), "amin")
+        columns = [part.view(rows, 1) for part in (zeros, nans, most.long(), -least.long())]
+        self._counted.append(torch.cat([exponents] + columns, 1).cpu())
+        self._sizes, self._used = [], 0
+
+    def table(self):
+        """All rows, on the host: 256 exponents, zeros, NaN, the largest finite magnitude, minus the smallest but zero."""
+        self._count()
+        table, apart, factors = torch.cat(self._counted), torch.tensor(self._apart), torch.tensor(self._factors)
+        table[:, :_BINS + 2] *= apart[:, None]
+        zeros, nans, largest, smallest = table[:, _BINS:].unbind(1)
+        extremes = (_joined([part.view(1) for part in self._extremes]).view(-1, 2) * factors[:, None]).abs()
+        # What was passed over in between: NaN, infinities, and the largest value, which also gets into its place.
+        nans.copy_(nans.maximum(extremes.isnan().any(1).long()))
+        bad = table[:, _BINS - 1]
+        bad.copy_(bad.maximum(nans).maximum(extremes.isinf().any(1).long()))
+        magnitude = extremes.amax(1)
+        largest.copy_(torch.where(magnitude.isfinite(), magnitude.view(torch.int32).long(), largest))
+        some = (largest > 0).long()
+        smallest.copy_(torch.where(some > 0, smallest.maximum(-largest), smallest))
+        place = (largest >> 23)[:, None]
+        table.scatter_(1, place, table.gather(1, place).maximum(some[:, None]))
+        return table
 
 
 def _finite(loss):
@@ -209,6 +233,7 @@ class _Capture:
 
     def __init__(self, model, leaves, sample):
         self.records, self.autocast, self.loss, self._sample = {}, "none", None, sample
+        self._counts = {}  # by device
         self._handles, self._last = [], None
         self._hook(model, "", gradients=not leaves)
         for name, module in leaves:
@@ -255,16 +280,18 @@ class _Capture:
                 self.records[name, kind, key] = dict(seen, about=dict(
                     seen["about"], module=name, kind=kind, index=key, **{"class": type(module).__name__}))
                 return
-            statistics = _Statistics(tensor, factor)
+            if tensor.device not in self._counts:
+                self._counts[tensor.device] = _Counts(tensor.device)
+            row = tensor.device, self._counts[tensor.device].add(tensor, factor)
             if known is None:
                 self.records[name, kind, key] = dict(
                     about=dict(module=name, **{"class": type(module).__name__}, kind=kind, index=key, calls=1,
                                dtype=_name(tensor.dtype), shape=list(tensor.shape)),
-                    statistics=statistics, sample=_sample(tensor, self._sample, factor))
+                    rows=[row], sample=_sample(tensor, self._sample), factor=factor)
                 if kind == "output":
                     self._last = weakref.ref(tensor), tensor._version, self.records[name, kind, key]
             else:  # a module that runs several times in a step: added up, with the sample of the first
-                known["statistics"] = known["statistics"] + statistics
+                known["rows"] = known["rows"] + [row]  # not in place: the next module's input may share them
                 known["about"]["calls"] += 1
 
     def detach(self):
@@ -273,22 +300,28 @@ class _Capture:
         self._handles = []
 
     def write(self, path, facts):
-        rows = _together([r["statistics"].row() for r in self.records.values()]) if self.records \
-            else torch.zeros(0, _BINS + 4, dtype=torch.int64)
+        records = list(self.records.values())
+        tables = {device: counts.table() for device, counts in self._counts.items()}
+        rows = torch.zeros(len(records), _BINS + 4, dtype=torch.int64)
+        for record, row in zip(records, rows):
+            parts = torch.stack([tables[device][number] for device, number in record["rows"]])
+            row[:_BINS + 2], row[_BINS + 2:] = parts[:, :_BINS + 2].sum(0), parts[:, _BINS + 2:].amax(0)
         tensors, about = {"statistics": rows}, []
-        samples = [record["sample"] for record in self.records.values()]
-        if len({sample.device for sample in samples}) == 1:  # they come over at once
-            flat = torch.cat([sample.reshape(-1) for sample in samples]).cpu()
-            flat = flat.split([sample.numel() for sample in samples])
-            samples = [part.reshape(sample.shape) for part, sample in zip(flat, samples)]
-        for record, sample in zip(self.records.values(), samples):
+        sizes = [record["sample"].numel() for record in records]
+        samples = _joined([record["sample"].reshape(-1) for record in records]).split(sizes)
+        for record, sample in zip(records, samples):
             entry = dict(record["about"], sample="{module}/{kind}/{index}".format(**record["about"]))
-            tensors[entry["sample"]] = sample.cpu()
+            tensors[entry["sample"]] = sample.view(record["sample"].shape) * record["factor"]
             about.append(entry)
         _write_safetensors(path, tensors, dict(
             format="invar-probe", version=str(VERSION), facts=json.dumps(facts), tensors=json.dumps(about),
             statistics="one row for each of `tensors`: values by the 8 exponent bits of FP32 (256), zeros, NaN, "
                        "largest finite magnitude, and minus the smallest but zero, as bits of FP32"))
+
+
+def _is_compiled(model):
+    return any(hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+               for module in model.modules())
 
 
 def _unwrap(model):
@@ -310,6 +343,12 @@ class InvarProbe:
         if every < 1 or sample < 1 or keep_failures < 0:
             raise ValueError("InvarProbe: every and sample must be at least 1, keep_failures at least 0")
         self.model, self.folder = _unwrap(model), os.fspath(folder)
+        self._set_stance = None  # hooks are not called in compiled code: probed steps run as they are written
+        if _is_compiled(model):
+            self._set_stance = getattr(getattr(torch, "compiler", None), "set_stance", None)
+            if self._set_stance is None:
+                warnings.warn("InvarProbe: this PyTorch (before 2.6) runs compiled modules without hooks; probe the "
+                              "model before torch.compile")
         self.optimizer, self.scaler = optimizer, scaler
         self.every, self.steps = every, None if steps is None else set(steps)
         self.sample, self.keep_failures, self.number = sample, keep_failures, first_step
@@ -369,12 +408,20 @@ class InvarProbe:
     def _arm_if_due(self):
         self._disarm()
         if self._due(self.number) or (self._armed_by is not None and self.keep_failures > 0):
-            self._capture = _Capture(self.model, self._leaves, self.sample)
+            self._arm()
+
+    def _arm(self):
+        self._capture = _Capture(self.model, self._leaves, self.sample)
+        if self._set_stance is not None:
+            self._set_stance("force_eager")
 
     def _disarm(self):
-        if self._capture is not None:
-            self._capture.detach()
-            self._capture = None
+        if self._capture is None:
+            return
+        self._capture.detach()
+        self._capture = None
+        if self._set_stance is not None:
+            self._set_stance("default")
 
     def _scale(self):
         # The scaler's own step waits for the device too, right after this.
@@ -391,11 +438,11 @@ class InvarProbe:
     @staticmethod
     def _norm(gradient):
         values = gradient.coalesce().values() if gradient.layout != torch.strided else gradient
-        return torch.linalg.vector_norm(values.detach(), dtype=torch.float32)
+        return torch.linalg.vector_norm(values.detach(), dtype=torch.float32).reshape(1)
 
     def _failed_now(self, loss):
         norms = [self._norm(p.grad) for p in self.model.parameters() if p.grad is not None]
-        return not math.isfinite(float(_together(norms).sum())) or not _finite(loss)
+        return not math.isfinite(float(_joined(norms).sum())) or not _finite(loss)
 
     def _failed_before(self, loss):
         """The step whose loss was not finite: this one or, on a device that is not waited for, one of the last."""
@@ -421,7 +468,7 @@ class InvarProbe:
     def _replay(self, number, replay, scale):
         parameters = list(self.model.parameters())
         gradients = [p.grad for p in parameters]
-        self._capture = _Capture(self.model, self._leaves, self.sample)
+        self._arm()
         try:
             for p in parameters:
                 p.grad = None
@@ -446,7 +493,7 @@ class InvarProbe:
                     capture.note(name, module, "weight_grad", key, parameter.grad, factor)
                     norms.append(self._norm(parameter.grad))
         loss = capture.loss if loss is None else loss
-        norm = factor * math.sqrt(sum(part ** 2 for part in _together(norms).tolist()))
+        norm = factor * float(_joined(norms).double().norm())
         bad = not math.isfinite(norm) or not _finite(loss)
         facts = dict(step=number, why=why, loss=None if loss is None else _number(loss), grad_norm=_number(norm),
                      scale=_number(scale), skipped=bool(self.scaler is not None and self.scaler.is_enabled()
