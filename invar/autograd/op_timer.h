@@ -24,6 +24,8 @@ class OpTimer : public OpWatcher {
     virtual void begin_backward(const Node& node) = 0;
     // The node that runs backward reads this of what forward has saved.
     virtual void read_saved(const Tensor& tensor) = 0;
+    // A kernel that makes this has just run, for an operation that will hand it on and move nothing itself.
+    virtual void made_ahead(const Tensor& tensor) = 0;
     virtual void begin_part(StepPart part, const char* name, Dtype dtype, double bytes) = 0;
     virtual void end_part() = 0;
 

@@ -26,8 +26,8 @@ struct LinearSize {
 // subnormal in f16.
 constexpr LinearSize kSmall[] = {{64, 256, 128}, {37, 129, 65}, {1, 300, 7},
                                  {130, 1, 3},    {5, 2048, 33}, {24, 48, 40, 0x1p-16}};
-// Above the pieces that are widened at once, and enough for every thread.
-constexpr LinearSize kLarge[] = {{192, 1536, 1536, 1, 24}};
+// Above the pieces that are widened at once, and enough for every thread; sums so long that a card cuts them.
+constexpr LinearSize kLarge[] = {{192, 1536, 1536, 1, 24}, {128, 9216, 128, 1, 16}};
 
 Tensor transposed(const Tensor& x) {
     return x.as_strided(0, {x.size(0), x.size(2), x.size(1)}, {x.strides()[0], x.strides()[2], x.strides()[1]});

@@ -109,6 +109,7 @@ double OpRecorder::elapsed() const {
 void OpRecorder::clear() {
     while (!open_.empty()) open_.pop_back();  // the inner ones first, as scopes that count end
     computed_in_.clear();
+    made_ahead_.clear();
     ops_.clear();
 }
 
@@ -163,7 +164,8 @@ void OpRecorder::forward(const ForwardRun& run) {
     mine.op.tf32 = mine.op.dtype == Dtype::f32 && is_product(run.op) && Tf32Scope::on() && !device_.is_cpu();
     mine.op.shapes = fmt::format("{} -> {}", text_of(run.inputs), text_of({run.result}));
     if (run.result.node()) computed_in_[run.result.node().get()] = mine.op.dtype;
-    close(clock.at(), bytes_forward(run, mine.flops->count()));
+    const bool handed_on = made_ahead_.erase(run.result.raw()) > 0;
+    close(clock.at(), handed_on ? 0 : bytes_forward(run, mine.flops->count()));
 }
 
 void OpRecorder::begin_backward(const Node& node) {
@@ -187,13 +189,16 @@ void OpRecorder::backward(const BackwardRun& run) {
     mine.op.shapes = fmt::format("{} -> {}", text_of({run.incoming}), text_of(run.outgoing));
     double saved = 0;
     for (const auto& [place, bytes] : mine.read) saved += bytes;
-    close(clock.at(), bytes_backward(run, saved));
+    bool handed_on = false;
+    for (const Tensor& gradient : run.outgoing)
+        handed_on = (gradient && made_ahead_.erase(gradient.raw()) > 0) || handed_on;
+    close(clock.at(), handed_on ? 0 : bytes_backward(run, saved));
 }
 
 void OpRecorder::begin_part(StepPart part, const char* name, Dtype dtype, double bytes) {
     const Stopped clock(*this);
     Open& mine = open(part, name);
-    mine.op.module = fmt::format("({})", name_of(part));
+    mine.op.module = part == StepPart::forward ? ModuleScope::path() : fmt::format("({})", name_of(part));
     mine.op.dtype = dtype;
     mine.op.bytes = bytes;
     mine.op.start = clock.at();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "invar/autograd/op_timer.h"
@@ -46,6 +47,7 @@ class OpRecorder : public OpTimer {
     void forward(const ForwardRun& run) override;
     void begin_backward(const Node& node) override;
     void read_saved(const Tensor& tensor) override;
+    void made_ahead(const Tensor& tensor) override { made_ahead_.insert(tensor.raw()); }
     void backward(const BackwardRun& run) override;
     void begin_part(StepPart part, const char* name, Dtype dtype, double bytes) override;
     void end_part() override;
@@ -71,6 +73,7 @@ class OpRecorder : public OpTimer {
     double stopped_for_ = 0;
     std::vector<Open> open_;
     std::unordered_map<const Node*, Dtype> computed_in_;
+    std::unordered_set<const void*> made_ahead_;  // until it is handed on
     std::vector<TimedOp> ops_;
 };
 

@@ -100,6 +100,8 @@ struct ConvSpec {
     // How far the windows reach from the first one's start, padding included.
     std::int64_t reach_h() const { return (out_h - 1) * stride_h + (k_h - 1) * dilation_h + 1; }
     std::int64_t reach_w() const { return (out_w - 1) * stride_w + (k_w - 1) * dilation_w + 1; }
+    // Of one image and its result.
+    std::int64_t numbers_of_images() const { return in_h * in_w * in_c + out_h * out_w * out_c; }
     // False where there is nothing to multiply: no images, or windows that lie in the padding alone.
     bool has_products() const { return batch > 0 && reach_h() > pad_h && reach_w() > pad_w; }
 };

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "invar/amp/autocast.h"
+#include "invar/autograd/op_timer.h"
 #include "invar/kernels/pointwise.h"
 #include "invar/ops/norm.h"
 #include "invar/ops/norm_tools.h"
@@ -139,6 +140,7 @@ struct RowNorm {
                             .again = rows(again),
                             .beta = view_of(beta)});
         if (gbranch) *copy = {gx, gbranch, gx.version()};
+        if (OpTimer* const timer = OpTimer::paused(); timer != nullptr && gbranch) timer->made_ahead(gbranch);
         return {gx, affine.gamma, affine.beta};
     }
 };
@@ -172,7 +174,13 @@ Tensors sum_and_norm(const char* op, const Tensor& x, const Tensor& branch, cons
     made.sum = Tensor::empty(x.shape(), result_target(policy, ResidualSum::kCast, Tensors{x, branch}), x.device());
     made.normed =
         Tensor::empty(x.shape(), result_target(policy, RowNorm<kCentered>::kCast, Tensors{made.sum}), x.device());
-    RowNorm<kCentered>::run(x, branch, gamma, beta, eps, made, x.size(-1));
+    {
+        const TimedPart timed(StepPart::forward, op, Dtype::f32, [&] {
+            return bytes_of(x) + bytes_of(branch) + bytes_of(made.sum) + bytes_of(made.normed);
+        });
+        RowNorm<kCentered>::run(x, branch, gamma, beta, eps, made, x.size(-1));
+    }
+    if (OpTimer* const timer = OpTimer::current()) timer->made_ahead(made.sum), timer->made_ahead(made.normed);
     const auto copy = std::make_shared<NarrowCopy>();
     Ready of_sum = made;
     of_sum.normed = of_sum.mean = of_sum.rstd = {};

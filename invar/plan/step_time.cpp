@@ -14,14 +14,16 @@ using dry::WorkKind;
 // clocks (docs/BENCHMARKS.md: 681 where ten in a row do 763).
 constexpr double kSteady = 0.9;
 
-// A card's units that multiply side by side, and the piece of a result that one of them makes.
-constexpr double kUnits = 132, kTile = 128, kDepth = 512;
+// A card's units that multiply side by side, and the piece of a result that one of them makes: on tensor cores, and
+// without them.
+constexpr double kUnits = 132, kTile = 128, kPlainTile = 64, kDepth = 512;
 
 // Small products leave most of the card idle, whichever way they are cut.
 double filled_share(const Work& w, const Card& card) {
     if (card.is_cpu()) return 1;
     const auto pieces = [](std::int64_t size, double each) { return std::max(1.0, double(size) / each); };
-    const double work = double(std::max<std::int64_t>(w.batch, 1)) * pieces(w.rows, kTile) * pieces(w.columns, kTile) *
+    const double tile = is_sixteen_bit(w.dtype) || w.tf32 ? kTile : kPlainTile;
+    const double work = double(std::max<std::int64_t>(w.batch, 1)) * pieces(w.rows, tile) * pieces(w.columns, tile) *
                         pieces(w.inner, kDepth);
     return std::min(1.0, work / kUnits);
 }
@@ -53,11 +55,13 @@ double copy_share(std::string_view kernel) {
 constexpr std::int64_t kFewChannels = 64;
 
 // Of what products reach, what convolutions do: in 16 bits by the layers of ResNet-18, ResNet-50 and DBNet, in FP32 and
-// TF32, and for few channels, by those of the ConvNet with batch 4096.
+// TF32, and for few channels, by those of the ConvNet. In FP32 the engine that is proposed first, as deterministic runs
+// take it, is not the fastest.
 double convolution_share(const Work& w) {
     const double base = w.kind == WorkKind::convolution ? 0.93 : w.kind == WorkKind::data_gradient ? 0.80 : 0.65;
     const double few = w.channels < kFewChannels ? 0.6 : 1.0;
-    return base * few * (is_sixteen_bit(w.dtype) ? 1.0 : w.tf32 ? 0.4 : 0.92);
+    if (is_sixteen_bit(w.dtype)) return base * few;
+    return base * few * (w.tf32 ? 0.4 : w.timed ? 1.05 : 0.75);
 }
 
 // Fused attention begins slowly: TFLOP/s forward and backward were 266 for 1024 queries, 333 for 2048 (heads of 64),

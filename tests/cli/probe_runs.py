@@ -127,6 +127,41 @@ def scales():
     assert all(abs(norm - norms[0]) < 1e-5 * norms[0] for norm in norms), norms
 
 
+def counts():
+    """Rows and samples of tensors of any layout against what each is by itself."""
+    torch.manual_seed(0)
+    inf, nan, many = float("inf"), float("nan"), torch.randn(1000003)
+    images = torch.randn(8, 64, 40, 40).to(memory_format=torch.channels_last)
+    tensors = [torch.randn(64).double() * 1e-320, torch.randn(10).double() * 1e300, torch.randn(4, 5, 6, 7).half(),
+               torch.randn(3) * 1e-39, torch.zeros(5), torch.tensor([1.0, nan, inf]), torch.tensor(3.0),
+               torch.randn(300, 1000), torch.randn(100, 50).t()[::2], torch.randn(6, 1).expand(6, 7), images[:1], images,
+               images.bfloat16(), torch.cat([torch.zeros(1000000), torch.tensor([7e4])]),
+               torch.cat([many, torch.tensor([inf])]), torch.cat([many, torch.tensor([nan, -inf])])]
+    counted = invar_probe._Counts(torch.device("cpu"), 1024)
+    for _ in range(12):  # more than is counted at once
+        rows = [counted.add(tensor, 0.5) for tensor in tensors]
+    table = counted.table()
+    for tensor, number in zip(tensors, rows):
+        row, about = table[number], (tensor.dtype, tensor.shape)
+        values = invar_probe._in_range(tensor).float() * 0.5
+        finite, bad = values[values.isfinite()].abs(), int((~values.isfinite()).sum())
+        largest, smallest = row[258:].abs().to(torch.int32).view(torch.float32).tolist()
+        assert (row[255] > 0) == (bad > 0) and (row[257] > 0) == bool(values.isnan().any()), about
+        assert bad or largest == finite.max(), about
+        if tensor.numel() <= invar_probe.COUNTED:
+            assert row[:256].sum() == tensor.numel() and row[255] == bad and row[256] == (values == 0).sum(), about
+            assert not (finite > 0).any() or smallest == finite[finite > 0].min(), about
+        else:  # reckoned
+            assert abs(row[:256].sum() / tensor.numel() - 1) < 1e-3, about
+        image = values.movedim(1, -1) if values.dim() >= 4 else values if values.dim() > 1 else values.reshape(-1, 1)
+        image = image.reshape(-1, image.shape[-1])
+        columns = min(image.shape[1], invar_probe.FEATURES)
+        count = min(len(image), max(1, 1024 // columns))
+        sample = image[[i * len(image) // count for i in range(count)]]
+        sample = sample[:, [i * image.shape[1] // columns for i in range(columns)]]
+        assert torch.equal(sample.nan_to_num(7.0), (counted.samples[number].float() * 0.5).nan_to_num(7.0)), about
+
+
 def callbacks():
     """The two callbacks, driven in the order in which their trainers call them."""
     class Callback:
@@ -208,6 +243,7 @@ if task == "train":
     train(net(), "nan_after", spoil=2, every=500)
     train(net(), "skips", steps=9, every=500, scaler=Scaler(1024.0), skip=(3,))
     scales()
+    counts()
     callbacks()
 elif task == "resume":  # goes on in the folder of `healthy`, and not in that of another model
     model = net()

@@ -171,6 +171,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"gpt", {"data=chains", "data.batch_size=2", "model.layers=2"}, "h.1.attn", "self_attention"},
         Case{"dbnet_small", {"data.batch_size=2", "data.scenes=4", "data.val_scenes=2"}, "backbone.conv1", "conv2d"}));
 
+// A sum and its norm are one kernel, which two operations stand for: it is timed by itself, and they move nothing.
+TEST(Profile, CountsASumAndItsNormOnce) {
+    constexpr double kTokens = 2 * 64, kWidth = 48;
+    const Profile profile = profile_of(
+        config_of("gpt", {"data=chains", "data.batch_size=2", "data.length=64", "model.layers=2", "model.width=48",
+                          "trainer.threads=1", "trainer.device=cpu", "trainer.precision=bf16-mixed"}));
+    double fused = 0, calls = 0;
+    for (const ProfileRow& row : profile.rows) {
+        if (row.op == "add_layer_norm") fused += row.bytes, calls += row.calls;
+        if (row.op == "residual_sum") EXPECT_EQ(row.bytes, 0) << name_of(row.part);
+        if (row.op == "layer_norm" && row.part == StepPart::forward && row.module != "h.0.ln_1") EXPECT_EQ(row.bytes, 0);
+    }
+    EXPECT_EQ(calls, 4);
+    // The stream is read and written in FP32, the branch read and the norm written in BF16.
+    EXPECT_EQ(fused, calls * kTokens * kWidth * (4 + 2 + 4 + 2));
+}
+
 TEST(Profile, CountsWhatIsRecomputedAsWhatItIs) {
     const std::vector<std::string> words = {"data=chains", "data.batch_size=2", "model.layers=2", "trainer.threads=1",
                                             "trainer.device=cpu"};

@@ -339,6 +339,7 @@ class GpuNccl : public Gpu {
     // These tests of NcclRanks as two ranks; what they say is printed.
     Result as_ranks(const std::string& tests, const std::string& mode, const std::string& library) const {
         const std::string command = fmt::format(
+            "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX -u GTEST_SHARD_STATUS_FILE "  // of the one that starts them
             "{}={} {}='{}' INVAR_NCCL_LIBRARY='{}' NCCL_DEBUG=INFO OMPI_ALLOW_RUN_AS_ROOT=1 "
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated OMPI_MCA_rmaps_base_oversubscribe=1 "
             "OMPI_MCA_hwloc_base_binding_policy=none timeout -k 5 240 {} --tag-output -n 2 '{}' --gtest_color=no "

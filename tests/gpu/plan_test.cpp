@@ -13,6 +13,7 @@ struct Case {
     std::string name;
     std::vector<std::string> words;
     std::vector<std::string> precisions = {"bf16-mixed"};
+    bool deterministic = false;
 };
 void PrintTo(const Case& c, std::ostream* out) {
     *out << c.name;
@@ -23,8 +24,9 @@ class GpuPlan : public testing::OnGpu<::testing::TestWithParam<Case>> {};
 TEST_P(GpuPlan, IsWhatBenchMeasuresHere) {
     BenchOptions options;
     std::vector<std::string> words = GetParam().words;
-    for (const char* more : {"trainer.device=cuda", "trainer.deterministic=false", "optimizer=adamw"})
-        words.emplace_back(more);
+    words.emplace_back("trainer.device=cuda");
+    words.emplace_back("optimizer=adamw");
+    words.emplace_back(fmt::format("trainer.deterministic={}", GetParam().deterministic));
     options.base = load_config("", words, {});
     options.precisions = GetParam().precisions;
     options.steps = 10;
@@ -48,6 +50,7 @@ TEST_P(GpuPlan, IsWhatBenchMeasuresHere) {
     }
 }
 
+const std::vector<std::string> kAll = {"32-true", "tf32", "16-mixed", "bf16-mixed"};
 const std::vector<std::string> kPhotographs = {"data=synthetic", "data.channels=3",   "data.height=224",
                                                "data.width=224", "data.classes=1000", "data.size=256"};
 
@@ -74,7 +77,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ResNet-50",
              photographs({"model=resnet", "model.layers=50", "data.batch_size=256"}),
              {"16-mixed", "bf16-mixed"}},
-        Case{"ConvNet", {"data=synthetic", "model=convnet", "data.batch_size=4096"}, {"32-true", "16-mixed"}}));
+        Case{"ConvNet", {"data=synthetic", "model=convnet", "data.batch_size=4096"}, {"32-true", "16-mixed"}},
+        Case{"ConvNet, 128", {"data=synthetic", "model=convnet", "data.batch_size=128"}, kAll},
+        Case{"ConvNet, 128, deterministic", {"data=synthetic", "model=convnet", "data.batch_size=128"}, kAll, true},
+        Case{"MLP, deterministic", {"data=synthetic", "model=mlp", "model.hidden=[2048,2048]", "data.batch_size=512"},
+             kAll, true},
+        Case{"LeNet, deterministic", {"data=synthetic", "model=lenet", "data.batch_size=512"}, kAll, true},
+        Case{"ResNet-18, deterministic",
+             {"data=synthetic", "data.channels=3", "data.height=32", "data.width=32", "model=resnet",
+              "model.layers=18", "model.stem=cifar", "data.batch_size=256"},
+             {"32-true", "16-mixed"},
+             true}));
 
 }  // namespace
 }  // namespace invar

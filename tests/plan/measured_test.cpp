@@ -103,6 +103,10 @@ INSTANTIATE_TEST_SUITE_P(
         Measured{"ConvNet, 4096", "32-true", 2.2, 15.4, "",
                  kConvNet + std::vector<std::string>{"data.batch_size=4096"}},
         Measured{"ConvNet, 128", "16-mixed", 0, 0.187, "", kConvNet},
+        Measured{"ConvNet, 128", "tf32", 0, 0.361, "", kConvNet},
+        Measured{"ConvNet, 128", "32-true", 0, 0.562, "", kConvNet},
+        Measured{"ConvNet, 128, deterministic", "32-true", 0, 0.739, "",
+                 kConvNet + std::vector<std::string>{"trainer.deterministic=true"}},
         Measured{"MLP", "16-mixed", 0, 0.055, "",
                  kConvNet + std::vector<std::string>{"model=mlp", "model.hidden=[512]", "data.batch_size=32"}}));
 

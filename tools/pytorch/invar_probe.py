@@ -48,6 +48,8 @@ def _tensors(value, prefix=""):
 
 def _flat(tensor):
     """All values in the order in which they lie in memory: of channels-last images, say, without a copy."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).reshape(-1)
 
@@ -56,7 +58,7 @@ _known_places = {}
 
 
 def _places(tensor, bound):
-    """Where a sample of a tensor of this shape is taken, as distances in its storage; the sample's shape."""
+    """Where a sample of a tensor of this shape is taken, as distances in its storage; its length there; the sample's shape."""
     shape, strides = tuple(tensor.shape) or (1,), tensor.stride() or (1,)
     if len(shape) == 1:
         shape, strides = shape + (1,), strides + (1,)
@@ -76,15 +78,9 @@ def _places(tensor, bound):
         if len(_known_places) >= 1000:
             _known_places.clear()
         places = (at[:, None] + chosen[None, :]).reshape(-1)
-        _known_places[key] = places.to(tensor.device), (count, columns)
+        length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+        _known_places[key] = places.to(tensor.device), length, (count, columns)
     return _known_places[key]
-
-
-def _sample(tensor, bound):
-    """Rows by features, at most `bound` values at places that follow from the shape alone."""
-    places, shape = _places(tensor, bound)
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return tensor.as_strided((last + 1,), (1,)).index_select(0, places).view(shape)
 
 
 def _in_range(values):
@@ -97,42 +93,55 @@ def _in_range(values):
 
 def _joined(parts):
     """One after the other, in FP32, on the host; parts of one device and format come over at once."""
-    kinds = {(part.device, part.dtype): [] for part in parts}
+    kinds = {}
     for number, part in enumerate(parts):
-        kinds[part.device, part.dtype].append(number)
-    joined = [None] * len(parts)
-    for numbers in kinds.values():
-        values = _in_range(torch.cat([parts[number] for number in numbers])).float().cpu()
-        for number, value in zip(numbers, values.split([parts[number].numel() for number in numbers])):
-            joined[number] = value
-    return torch.cat(joined) if parts else torch.zeros(0)
+        kinds.setdefault((part.device, part.dtype), []).append(number)
+    flat = [_in_range(torch.cat([parts[number] for number in numbers])).float().cpu() for numbers in kinds.values()]
+    if len(flat) < 2:
+        return flat[0] if flat else torch.zeros(0)
+    sizes = torch.tensor([part.numel() for part in parts])
+    begins, joined = sizes.cumsum(0) - sizes, torch.empty(int(sizes.sum()))
+    for numbers, values in zip(kinds.values(), flat):
+        shift = begins[numbers] - (sizes[numbers].cumsum(0) - sizes[numbers])
+        joined[torch.repeat_interleave(shift, sizes[numbers]) + torch.arange(values.numel())] = values
+    return joined
 
 
 class _Counts:
     """Rows of statistics, one for each tensor that is given: how often each exponent occurs, zeros, NaN, and extremes as
-    bits of FP32. Of the tensor itself a few kernels take the least and the largest value, in which NaN and infinities
-    show, and every k-th value. Those are counted later, of many tensors at once."""
+    bits of FP32; and a sample of each. Of a large tensor a few kernels take the least and the largest value, in which NaN
+    and infinities show, the sample, and every k-th value; a small one is copied. What they took is counted later, of many
+    tensors at once: the more kernels a step has, the longer it takes."""
 
-    def __init__(self, device):
-        self._buffer, self._used = torch.empty(ROOM, device=device), 0
-        self._sizes, self._extremes, self._factors, self._apart, self._counted = [], [], [], [], []
+    def __init__(self, device, sample):
+        self._buffer, self._used, self._sample = torch.empty(ROOM, device=device), 0, sample
+        self._sizes, self._waiting, self._factors, self._apart, self._counted = [], [], [], [], []
+        self._extremes = {}  # by row, where not all values are counted
+        self.samples = []    # by row: rows by features, at most so many values at places that follow from the shape alone
 
     def add(self, tensor, factor):
         """The number of its row."""
-        apart = max(1, -(-tensor.numel() // COUNTED))
+        row, apart = len(self._apart), max(1, -(-tensor.numel() // COUNTED))
         while math.gcd(apart, tensor.numel()) > 1:  # else only some channels would be seen
             apart += 1
         values = _flat(tensor)[::apart]
         if self._used + values.numel() > ROOM:
             self._count()
         self._buffer[self._used:self._used + values.numel()].copy_(_in_range(values))
+        places, length, shape = _places(tensor, self._sample)
+        if apart == 1 and length == tensor.numel():  # from the copy
+            self._waiting.append((row, self._used, places))
+            self.samples.append(torch.empty(shape))
+        else:
+            self.samples.append(tensor.as_strided((length,), (1,)).index_select(0, places).view(shape))
+        if apart > 1:
+            reducible = tensor.is_cuda and tensor.dtype in (torch.float16, torch.bfloat16)
+            self._extremes[row] = torch.aminmax(tensor if reducible or tensor.element_size() >= 4 else tensor.float())
         self._used += values.numel()
-        reducible = tensor.is_cuda and tensor.dtype in (torch.float16, torch.bfloat16)
-        self._extremes += torch.aminmax(tensor if reducible or tensor.element_size() >= 4 else tensor.float())
         self._sizes.append(values.numel())
         self._factors.append(factor)
         self._apart.append(apart)
-        return len(self._apart) - 1
+        return row
 
     def _count(self):
         """What waits, which makes room."""
@@ -151,7 +160,13 @@ class _Counts:
                 0, row, torch.where(bits > 0, bits, torch.full_like(bits, _INFINITY)), "amin")
         columns = [part.view(rows, 1) for part in (zeros, nans, most.long(), -least.long())]
         self._counted.append(torch.cat([exponents] + columns, 1).cpu())
-        self._sizes, self._used = [], 0
+        if self._waiting:
+            sizes = [places.numel() for _, _, places in self._waiting]
+            begins = torch.tensor([at for _, at, _ in self._waiting]).repeat_interleave(torch.tensor(sizes))
+            places = torch.cat([places for _, _, places in self._waiting]) + begins.to(device)
+            for (row, _, _), part in zip(self._waiting, self._buffer[places].cpu().split(sizes)):
+                self.samples[row] = part.view(self.samples[row].shape)
+        self._sizes, self._waiting, self._used = [], [], 0
 
     def table(self):
         """All rows, on the host: 256 exponents, zeros, NaN, the largest finite magnitude, minus the smallest but zero."""
@@ -159,13 +174,19 @@ class _Counts:
         table, apart, factors = torch.cat(self._counted), torch.tensor(self._apart), torch.tensor(self._factors)
         table[:, :_BINS + 2] *= apart[:, None]
         zeros, nans, largest, smallest = table[:, _BINS:].unbind(1)
-        extremes = (_joined([part.view(1) for part in self._extremes]).view(-1, 2) * factors[:, None]).abs()
+        if not self._extremes:
+            return table
         # What was passed over in between: NaN, infinities, and the largest value, which also gets into its place.
+        parts = list(self._extremes)
+        found = _joined([part.view(1) for row in parts for part in self._extremes[row]]).view(-1, 2)
+        extremes = torch.zeros(len(table), 2)
+        extremes[parts] = (found * factors[parts, None]).abs()
         nans.copy_(nans.maximum(extremes.isnan().any(1).long()))
         bad = table[:, _BINS - 1]
         bad.copy_(bad.maximum(nans).maximum(extremes.isinf().any(1).long()))
         magnitude = extremes.amax(1)
-        largest.copy_(torch.where(magnitude.isfinite(), magnitude.view(torch.int32).long(), largest))
+        known = magnitude.isfinite() & (apart > 1)
+        largest.copy_(torch.where(known, magnitude.view(torch.int32).long(), largest))
         some = (largest > 0).long()
         smallest.copy_(torch.where(some > 0, smallest.maximum(-largest), smallest))
         place = (largest >> 23)[:, None]
@@ -196,14 +217,16 @@ def _replace(path, pieces):
         raise
 
 
-def _write_safetensors(path, tensors, metadata):
-    names = {torch.float32: "F32", torch.int64: "I64"}
-    header, data, at = {"__metadata__": metadata}, [], 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
-        data.append(_bytes(tensor))
-        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [at, at + len(data[-1])]}
-        at += len(data[-1])
+def _write_safetensors(path, statistics, samples, shapes, metadata):
+    """The statistics, and samples of these names and shapes, which lie one after the other."""
+    data = [_bytes(statistics), _bytes(samples)]
+    at = len(data[0])
+    header = {"__metadata__": metadata,
+              "statistics": {"dtype": "I64", "shape": list(statistics.shape), "data_offsets": [0, at]}}
+    for name, shape in shapes.items():
+        end = at + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, end]}
+        at = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     _replace(path, [len(text).to_bytes(8, "little"), text] + data)
@@ -233,7 +256,7 @@ class _Capture:
 
     def __init__(self, model, leaves, sample):
         self.records, self.autocast, self.loss, self._sample = {}, "none", None, sample
-        self._counts = {}  # by device
+        self._counts = {}  # by device; what is recorded of a tensor is the number of its row there
         self._handles, self._last = [], None
         self._hook(model, "", gradients=not leaves)
         for name, module in leaves:
@@ -281,13 +304,13 @@ class _Capture:
                     seen["about"], module=name, kind=kind, index=key, **{"class": type(module).__name__}))
                 return
             if tensor.device not in self._counts:
-                self._counts[tensor.device] = _Counts(tensor.device)
+                self._counts[tensor.device] = _Counts(tensor.device, self._sample)
             row = tensor.device, self._counts[tensor.device].add(tensor, factor)
             if known is None:
                 self.records[name, kind, key] = dict(
                     about=dict(module=name, **{"class": type(module).__name__}, kind=kind, index=key, calls=1,
                                dtype=_name(tensor.dtype), shape=list(tensor.shape)),
-                    rows=[row], sample=_sample(tensor, self._sample), factor=factor)
+                    rows=[row], factor=factor)
                 if kind == "output":
                     self._last = weakref.ref(tensor), tensor._version, self.records[name, kind, key]
             else:  # a module that runs several times in a step: added up, with the sample of the first
@@ -300,20 +323,23 @@ class _Capture:
         self._handles = []
 
     def write(self, path, facts):
-        records = list(self.records.values())
-        tables = {device: counts.table() for device, counts in self._counts.items()}
-        rows = torch.zeros(len(records), _BINS + 4, dtype=torch.int64)
-        for record, row in zip(records, rows):
-            parts = torch.stack([tables[device][number] for device, number in record["rows"]])
-            row[:_BINS + 2], row[_BINS + 2:] = parts[:, :_BINS + 2].sum(0), parts[:, _BINS + 2:].amax(0)
-        tensors, about = {"statistics": rows}, []
-        sizes = [record["sample"].numel() for record in records]
-        samples = _joined([record["sample"].reshape(-1) for record in records]).split(sizes)
-        for record, sample in zip(records, samples):
-            entry = dict(record["about"], sample="{module}/{kind}/{index}".format(**record["about"]))
-            tensors[entry["sample"]] = sample.view(record["sample"].shape) * record["factor"]
-            about.append(entry)
-        _write_safetensors(path, tensors, dict(
+        records, begin, tables = list(self.records.values()), {}, []
+        for device, counts in self._counts.items():
+            begin[device] = sum(map(len, tables))
+            tables.append(counts.table())
+        table = torch.cat(tables) if tables else torch.zeros(0, _BINS + 4, dtype=torch.int64)
+        numbers = [[begin[device] + number for device, number in record["rows"]] for record in records]
+        rows = table[[each[0] for each in numbers]] if records else table
+        for row, each in zip(rows, numbers):
+            if len(each) > 1:
+                row[:_BINS + 2], row[_BINS + 2:] = table[each, :_BINS + 2].sum(0), table[each, _BINS + 2:].amax(0)
+        factors = torch.tensor([record["factor"] for record in records])
+        samples = [self._counts[record["rows"][0][0]].samples[record["rows"][0][1]] for record in records]
+        sizes = torch.tensor([sample.numel() for sample in samples], dtype=torch.int64)
+        flat = _joined([sample.view(-1) for sample in samples]) * torch.repeat_interleave(factors, sizes)
+        about = [dict(record["about"], sample="{module}/{kind}/{index}".format(**record["about"])) for record in records]
+        shapes = {entry["sample"]: sample.shape for entry, sample in zip(about, samples)}
+        _write_safetensors(path, rows, flat, shapes, dict(
             format="invar-probe", version=str(VERSION), facts=json.dumps(facts), tensors=json.dumps(about),
             statistics="one row for each of `tensors`: values by the 8 exponent bits of FP32 (256), zeros, NaN, "
                        "largest finite magnitude, and minus the smallest but zero, as bits of FP32"))

@@ -13,9 +13,6 @@ namespace {
 double bytes_of(const View& v) {
     return v ? double(v.numel()) * double(size_of(v.dtype)) : 0;
 }
-double numbers_of_images(const ConvSpec& s) {
-    return double(s.in_h * s.in_w * s.in_c + s.out_h * s.out_w * s.out_c);
-}
 
 // A view of dense memory as [1, rows, columns].
 View matrix(const View& v, std::int64_t rows, std::int64_t columns) {
@@ -62,10 +59,10 @@ double weight_parts(const ConvSpec& s) {
 }
 
 // cuDNN's engines for FP32 were seen to take copies of images and results in another layout: from the one workspace for
-// all where they fit, and none beyond what conv.cpp allows.
+// all where they fit; conv.cpp takes engines that need no more than that, where there are any.
 double other_layout(const ConvSpec& s, Dtype dtype) {
     constexpr double kShared = double(64 << 20), kMost = double(1 << 30);
-    const double bytes = double(s.batch) * numbers_of_images(s) * double(size_of(dtype));
+    const double bytes = double(s.batch) * double(s.numbers_of_images()) * double(size_of(dtype));
     return bytes > kShared && bytes <= kMost ? bytes : 0;
 }
 
@@ -81,6 +78,7 @@ void DryKernels::convolve(std::string_view kernel, WorkKind kind, const ConvSpec
     work.batch = 1, work.rows = results_of(s), work.columns = s.out_c, work.inner = values_of(s) / s.groups;
     work.launches = on_gpu() && kind == WorkKind::weight_gradient ? 2 : 1;
     work.channels = std::min(s.in_c, s.out_c);
+    work.timed = options_.benchmark && !options_.deterministic;
     work.flops = 2.0 * double(work.rows) * double(work.columns) * double(work.inner);
 }
 
@@ -123,6 +121,9 @@ void DryKernels::conv_forward(const ConvSpec& s, const View& x, const View& w, c
     if (!on_gpu()) convolve_on_cpu(s, x, bool(bias));
     if (on_gpu() && !is_first(s, x.dtype) && multiply_pixels(s, x, w, y)) return;
     convolve("conv_forward", WorkKind::convolution, s, x.dtype, bytes_of(x) + bytes_of(w) + bytes_of(y));
+    if (!on_gpu() || is_sixteen_bit(x.dtype)) return;  // whose engines take bias and activation along
+    if (bias) note("binary", 2 * bytes_of(y));
+    if (s.activation == Activation::relu) note("unary", 2 * bytes_of(y));
 }
 
 void DryKernels::conv_backward(const ConvSpec& s, const View& x, const View& w, const View& gy, const View& gx,
@@ -152,10 +153,10 @@ void DryKernels::convolve_on_cpu(const ConvSpec& s, const View& x, bool bias) co
         return scratch(double(onednn::conv_scratch(s, x.dtype, onednn::ConvGradient::none, bias)));
     constexpr double kChunk = double(2 << 20);
     ConvSpec chunk = s;
-    chunk.batch = std::clamp<std::int64_t>(std::int64_t(kChunk / (4 * numbers_of_images(s))) * threads(), threads(),
+    chunk.batch = std::clamp<std::int64_t>(std::int64_t(kChunk / (4 * double(s.numbers_of_images()))) * threads(), threads(),
                                            std::max<std::int64_t>(s.batch, 1));
     scratch(4 * double(s.out_c) * double(values_of(s)) / double(s.groups) +
-            4 * double(chunk.batch) * numbers_of_images(s) +
+            4 * double(chunk.batch) * double(s.numbers_of_images()) +
             double(onednn::conv_scratch(chunk, Dtype::f32, onednn::ConvGradient::none, bias)));
 }
 
@@ -167,7 +168,7 @@ void DryKernels::convolve_back_on_cpu(const ConvSpec& s, const View& gy, bool gx
     constexpr std::int64_t kTermsInOneSum = 4096;
     std::int64_t images = s.batch;
     if (!direct)
-        images = std::int64_t(kChunk / (4 * numbers_of_images(s)));
+        images = std::int64_t(kChunk / (4 * double(s.numbers_of_images())));
     else if (gw && gy.dtype == Dtype::f32)
         images = kTermsInOneSum / (s.out_h * s.out_w);
     ConvSpec chunk = s;
@@ -181,7 +182,7 @@ void DryKernels::convolve_back_on_cpu(const ConvSpec& s, const View& gy, bool gx
         most = std::max(most, double(onednn::conv_scratch(chunk, dtype, ConvGradient::weights, with_bias)));
     }
     if (!direct)
-        most += 4 * ((gx ? weights : 0) + double(chunk.batch) * numbers_of_images(s));  // gradient, and input or result
+        most += 4 * ((gx ? weights : 0) + double(chunk.batch) * double(s.numbers_of_images()));  // gradient, and input or result
     scratch(most + (gw ? 4 * (weights + double(s.out_c)) : 0));
 }
 

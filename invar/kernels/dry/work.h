@@ -36,6 +36,7 @@ struct Work {
     std::int64_t batch = 0, rows = 0, columns = 0, inner = 0;
     std::int64_t channels = 0;  // of a convolution: of its input or its result, whichever has fewer
     bool own = false;           // of attention: by kernels of our own where cuDNN has none
+    bool timed = false;         // of a convolution: its engine is the fastest of several, not the first proposed
 };
 
 using WorkList = std::vector<Work>;
