@@ -103,6 +103,7 @@ std::optional<CountedStep> count_step(const std::shared_ptr<const Task>& task, c
     counted.init_from.clear();
     counted.trainer.limit_train_batches = counted.trainer.limit_val_batches = BatchCount::all();
     dry::DryRun run(on.device, on.capacity);
+    if (on.costs != nullptr) run.kernels().know(*on.costs);
     try {
         return count(task, counted, batch, run);
     } catch (const Error&) {

@@ -30,10 +30,12 @@ struct CountedStep {
     std::int64_t bucket_bytes = std::int64_t(25) << 20;  // of FP32 gradients that travel together
 };
 
-// Where steps are counted for: what the device is, and how much memory it has for us; 0: as much as it takes.
+// Where steps are counted for: what the device is, how much memory it has for us (0: as much as it takes), and what
+// convolutions were seen to cost there, where somebody has looked.
 struct CountFor {
     Device device{};
     std::int64_t capacity = 0;
+    const dry::ConvCosts* costs = nullptr;
 };
 
 // A step of the configuration on batches of `batch` samples; nothing where the memory does not do. Data that have to be

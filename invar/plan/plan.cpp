@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "invar/core/error.h"
+#include "invar/plan/measured_convolutions.h"
 #include "invar/tasks/registry.h"
 #include "invar/train/bench.h"
 #include "invar/train/low_precision.h"
@@ -52,7 +53,8 @@ class Planner {
           options_(options),
           precision_(precision),
           config_(in_precision(options.base, precision)),
-          step_(*count_step(task_, config_, config_.data.batch_size, {device_of(options.card)})),
+          costs_(costs_here()),
+          step_(*count_step(task_, config_, config_.data.batch_size, {device_of(options.card), 0, &costs_})),
           alone_(time_of_rank(step_, {}, options.card).total()) {}
 
     const CountedStep& step() const { return step_; }
@@ -75,16 +77,25 @@ class Planner {
     }
 
   private:
+    // What is known of the GPU at hand, and cannot be known of others.
+    dry::ConvCosts costs_here() const {
+        if (!options_.card.measured || options_.card.is_cpu()) return {};
+        const std::optional<CountedStep> step =
+            count_step(task_, config_, config_.data.batch_size, {device_of(options_.card)});
+        return measure_convolutions(step->work, config_, device_of(options_.card));
+    }
     // On a card that is larger by what this rank does not hold.
     bool fits(std::int64_t batch, const Ranks& ranks) const {
         const std::int64_t capacity = options_.card.usable() + saved_bytes(step_, ranks);
-        return capacity > 0 && count_step(task_, config_, batch, {device_of(options_.card), capacity}).has_value();
+        const CountFor here{device_of(options_.card), capacity, &costs_};
+        return capacity > 0 && count_step(task_, config_, batch, here).has_value();
     }
 
     std::shared_ptr<const Task> task_;
     const PlanOptions& options_;
     std::string precision_;
     Config config_;
+    dry::ConvCosts costs_;
     CountedStep step_;
     double alone_;
 };

@@ -1,6 +1,7 @@
 // Plans against the card at hand: a step that is counted holds what `invar bench` measures on it, within 5%, and takes
 // what it takes, within 15%.
 #include "invar/plan/plan.h"
+#include "invar/plan/measured_convolutions.h"
 
 #include "invar/tasks/registry.h"
 #include "invar/train/bench.h"
@@ -37,8 +38,11 @@ TEST_P(GpuPlan, IsWhatBenchMeasuresHere) {
     for (const BenchResult& measured : results) {
         SCOPED_TRACE(measured.precision);
         const Config config = with_made_up_data(in_precision(options.base, measured.precision));
-        const std::optional<CountedStep> counted =
+        std::optional<CountedStep> counted =
             count_step(make_task(config), config, config.data.batch_size, {.device = Device::cuda()});
+        ASSERT_TRUE(counted);
+        const dry::ConvCosts costs = measure_convolutions(counted->work, config, Device::cuda());
+        counted = count_step(make_task(config), config, config.data.batch_size, {Device::cuda(), 0, &costs});
         ASSERT_TRUE(counted);
         const auto total = double(measured.memory.peak_total);
         EXPECT_NEAR(double(counted->step.peak_total) / total, 1, 0.05);

@@ -50,12 +50,14 @@ bool is_first(const ConvSpec& s, Dtype dtype) {
     return is_sixteen_bit(dtype) && s.groups == 1 && values_of(s) <= 31 && s.out_c % 8 == 0;
 }
 
-// Sums of weight gradients in parts, one for each of the blocks that run at the same time and share no weights.
+// Sums of weight gradients in parts, one for each of the blocks that run at the same time and share no weights: of
+// conv_weights_line.cu for 3x3 over many channels, of conv_weights.cu for others.
 double weight_parts(const ConvSpec& s) {
-    constexpr double kSlots = 132, kTile = 64 * 64;
-    const double weights = double(s.out_c) * double(values_of(s));
-    const double tiles = std::max(1.0, double((s.in_c + 63) / 64) * double((s.out_c + 63) / 64));
-    return 4 * std::max(weights, std::min(weights * kSlots / tiles, kSlots * kTile * double(s.k_h * s.k_w)));
+    const bool on_a_line = s.k_h == 3 && s.k_w == 3 && s.pad_h == 1 && s.pad_w == 1 && s.in_c >= 48 && s.out_c >= 48;
+    const std::int64_t slots = on_a_line ? 132 : 264, channels = on_a_line ? 64 : 32;
+    const std::int64_t tiles = ((s.in_c + channels - 1) / channels) * ((s.out_c + 63) / 64);
+    const std::int64_t splits = std::max<std::int64_t>(1, slots / std::max<std::int64_t>(1, tiles));
+    return 4 * double(s.out_c) * double(values_of(s)) * double(std::min(splits, 8 * s.batch));
 }
 
 // cuDNN's engines for FP32 were seen to take copies of images and results in another layout: from the one workspace for
@@ -68,9 +70,9 @@ double other_layout(const ConvSpec& s, Dtype dtype) {
 
 }  // namespace
 
-void DryKernels::convolve(std::string_view kernel, WorkKind kind, const ConvSpec& s, Dtype dtype, double bytes) {
+void DryKernels::convolve(std::string_view kernel, WorkKind kind, const ConvSpec& s, Dtype dtype, double bytes,
+                          bool bias) {
     take_workspace();
-    if (on_gpu() && !is_sixteen_bit(dtype)) scratch(other_layout(s, dtype));
     Work& work = note(kernel, bytes);
     work.kind = kind;
     work.dtype = dtype;
@@ -80,6 +82,17 @@ void DryKernels::convolve(std::string_view kernel, WorkKind kind, const ConvSpec
     work.channels = std::min(s.in_c, s.out_c);
     work.timed = options_.benchmark && !options_.deterministic;
     work.flops = 2.0 * double(work.rows) * double(work.columns) * double(work.inner);
+    work.convolution = s;
+    work.bias = bias;
+    if (!on_gpu()) return;
+    if (const ConvCost* const seen = costs_ != nullptr ? find_cost(*costs_, work) : nullptr) {
+        work.seconds = seen->seconds;
+        scratch(seen->scratch);
+    } else if (!is_sixteen_bit(dtype)) {
+        scratch(other_layout(s, dtype));
+    } else if (kind == WorkKind::weight_gradient) {
+        scratch(weight_parts(s));
+    }
 }
 
 // The pixels under each result side by side, in pieces that stay in the cache.
@@ -120,8 +133,10 @@ void DryKernels::conv_forward(const ConvSpec& s, const View& x, const View& w, c
     if (y.numel() == 0) return;
     if (!on_gpu()) convolve_on_cpu(s, x, bool(bias));
     if (on_gpu() && !is_first(s, x.dtype) && multiply_pixels(s, x, w, y)) return;
-    convolve("conv_forward", WorkKind::convolution, s, x.dtype, bytes_of(x) + bytes_of(w) + bytes_of(y));
-    if (!on_gpu() || is_sixteen_bit(x.dtype)) return;  // whose engines take bias and activation along
+    const bool in_one = !on_gpu() || is_sixteen_bit(x.dtype);  // engines of 16 bits take bias and activation along
+    convolve("conv_forward", WorkKind::convolution, in_one ? s : without_activation(s), x.dtype,
+             bytes_of(x) + bytes_of(w) + bytes_of(y), in_one && bias);
+    if (in_one) return;
     if (bias) note("binary", 2 * bytes_of(y));
     if (s.activation == Activation::relu) note("unary", 2 * bytes_of(y));
 }
@@ -136,13 +151,14 @@ void DryKernels::conv_backward(const ConvSpec& s, const View& x, const View& w, 
         return conv_backward(without_activation(s), x, w, gy, gx, gw, gb, accumulate, {}, pending);
     }
     if (gx && !(on_gpu() && multiply_data_gradient(s, gy, w, gx, pending))) {
-        convolve("conv_backward", WorkKind::data_gradient, s, gy.dtype, bytes_of(gy) + bytes_of(w) + bytes_of(gx));
+        convolve("conv_backward", WorkKind::data_gradient, s, gy.dtype, bytes_of(gy) + bytes_of(w) + bytes_of(gx),
+                 false);
         if (pending) add_into(pending, gx);
     }
     if (!gw) return;
     if (on_gpu() && !first && multiply_weight_gradient(s, x, gy, gw)) return;
-    if (on_gpu()) scratch(weight_parts(s));
-    convolve("conv_backward", WorkKind::weight_gradient, s, gy.dtype, bytes_of(gy) + bytes_of(x) + bytes_of(gw));
+    convolve("conv_backward", WorkKind::weight_gradient, s, gy.dtype, bytes_of(gy) + bytes_of(x) + bytes_of(gw),
+             first && gb);
     if (gb && !first) sum({1, results_of(s), s.out_c}, gy, gb, 1.0, accumulate);
 }
 

@@ -36,6 +36,10 @@ class DryKernels final : public Kernels {
     void set_phase(Phase phase) {
         phase_ = phase;
     }
+    // What convolutions were seen to cost; others are reckoned. Must outlive this.
+    void know(const ConvCosts& costs) {
+        costs_ = &costs;
+    }
 
   private:
     bool on_gpu() const {
@@ -49,7 +53,7 @@ class DryKernels final : public Kernels {
     void multiply(std::string_view kernel, const View& a, const View& b, const View& out, bool accumulate,
                   const View& addend = {});
     void multiply_on_cpu(const View& a, const View& b, const View& out, bool accumulate) const;
-    void convolve(std::string_view kernel, WorkKind kind, const ConvSpec& spec, Dtype dtype, double bytes);
+    void convolve(std::string_view kernel, WorkKind kind, const ConvSpec& spec, Dtype dtype, double bytes, bool bias);
     void convolve_on_cpu(const ConvSpec& spec, const View& x, bool bias) const;
     void convolve_back_on_cpu(const ConvSpec& spec, const View& gy, bool gx, bool gw, bool gb) const;
     // As a product, over gathered pixels where they do not lie as one; false where it is none.
@@ -65,6 +69,7 @@ class DryKernels final : public Kernels {
     WorkList work_;
     std::optional<Storage> workspace_;  // what a GPU's products and convolutions work in
     std::set<std::string> timed_;       // products whose candidates were timed
+    const ConvCosts* costs_ = nullptr;
 };
 
 }  // namespace invar::dry

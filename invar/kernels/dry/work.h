@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "invar/core/dtype.h"
+#include "invar/kernels/specs.h"
 
 namespace invar::dry {
 
@@ -34,10 +35,31 @@ struct Work {
     int launches = 1;  // where one follows another at once
     // Of a product: rows, columns and inner dimension of each of `batch`; of attention the width of a head is `inner`.
     std::int64_t batch = 0, rows = 0, columns = 0, inner = 0;
+    ConvSpec convolution{};     // of one: what was asked for, without what is noted by itself
+    bool bias = false;          // of a convolution: it has one, or its gradient, in the same pass
     std::int64_t channels = 0;  // of a convolution: of its input or its result, whichever has fewer
     bool own = false;           // of attention: by kernels of our own where cuDNN has none
     bool timed = false;         // of a convolution: its engine is the fastest of several, not the first proposed
+    double seconds = 0;         // that it was seen to take; 0: nobody has looked
 };
+
+// What a convolution was seen to take on a device, with the memory beside its operands.
+struct ConvCost {
+    ConvSpec convolution{};
+    WorkKind kind = WorkKind::convolution;
+    Dtype dtype = Dtype::f32;
+    bool tf32 = false, bias = false;
+    double seconds = 0, scratch = 0;
+    bool is_of(const Work& w) const {
+        return convolution == w.convolution && kind == w.kind && dtype == w.dtype && tf32 == w.tf32 && bias == w.bias;
+    }
+};
+using ConvCosts = std::vector<ConvCost>;
+inline const ConvCost* find_cost(const ConvCosts& costs, const Work& w) {
+    for (const ConvCost& cost : costs)
+        if (cost.is_of(w)) return &cost;
+    return nullptr;
+}
 
 using WorkList = std::vector<Work>;
 
