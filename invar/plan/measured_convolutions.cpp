@@ -15,10 +15,6 @@ using dry::ConvCost;
 using dry::Work;
 using dry::WorkKind;
 
-bool is_convolution(WorkKind kind) {
-    return kind == WorkKind::convolution || kind == WorkKind::data_gradient || kind == WorkKind::weight_gradient;
-}
-
 // Its operands, filled with numbers: zeros take a card less power, and so less time.
 struct Operands {
     Operands(const Work& w, Device device) : spec(w.convolution) {

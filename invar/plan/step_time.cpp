@@ -97,7 +97,11 @@ double seconds_of(const Work& w, const Card& card, bool recorded) {
             card.product_rate(widens ? Dtype::f32 : w.dtype, w.tf32) * kSteady * arithmetic_share(w, card);
         if (rate > 0) seconds = std::max(seconds, w.flops / (rate * filled_share(w, card)));
     }
-    return recorded ? seconds + w.launches * card.gap : std::max(seconds, w.launches * card.launch);
+    if (!recorded) return std::max(seconds, w.launches * card.launch);
+    // The shortest kernel takes kLeast of the gap that a recorded step has between two beginnings.
+    constexpr double kLeast = 0.6, kBegins = 1.7;
+    const double begins = !card.is_cpu() && is_convolution(w.kind) ? kBegins * card.gap : 0;
+    return std::max(seconds + begins, w.launches * kLeast * card.gap) + w.launches * (1 - kLeast) * card.gap;
 }
 
 StepTime step_time(const dry::WorkList& work, const Card& card, bool recorded) {

@@ -28,7 +28,7 @@ constexpr double kToStandardDeviation = 1.4826;
 
 // A loss so many times that of the untrained network is far from anything that training does.
 constexpr double kAstray = 10.0;
-// Losses that are usually so many times that have learnt nothing.
+// Losses that are usually so many times that, and do not fall, have learnt nothing.
 constexpr double kLearntNothing = 2.0;
 // Steps by whose median it is told whether a loss is back, or gets there: falling by so much from one such stretch to
 // the next.
@@ -55,6 +55,12 @@ std::string name_of(Instability::Kind kind) {
 
 double Stability::Window::usual() const {
     return median({values.begin(), values.end()});
+}
+
+bool Stability::Window::falls() const {
+    const std::vector<double> all(values.begin(), values.end());
+    const std::span older = std::span(all).first(all.size() / 2), newer = std::span(all).subspan(all.size() / 2);
+    return !older.empty() && median_of(newer) < median_of(older);
 }
 
 double Stability::Window::spread(const Bounds& bounds) const {
@@ -129,10 +135,11 @@ std::optional<Instability> Stability::look(const ReportedStep& step) {
         return told(Kind::loss_spike, fmt::format("the loss {:.4g} is {:.4g} times that of the untrained network",
                                                   report.loss, report.loss / untrained()));
     const std::optional<double> loss_spike = losses_.spike(report.loss, loss_bounds(), config_);
-    if (knows_usual && losses_.usual() > kLearntNothing * untrained())
+    const double usual = knows_usual ? losses_.usual() : 0.0;
+    if (usual > kLearntNothing * untrained() && !losses_.falls())
         return Instability{Kind::loss_diverged,
-                           fmt::format("the loss is {:.4g} in the last {} steps, and was {:.4g} untrained",
-                                       losses_.usual(), config_.window, untrained()),
+                           fmt::format("the loss is {:.4g} in the last {} steps, and was {:.4g} untrained", usual,
+                                       config_.window, untrained()),
                            step,
                            true,
                            step.step(),

@@ -58,6 +58,7 @@ class Stability {
     // was let pass does not blur.
     struct Window {
         double usual() const;
+        bool falls() const;  // from its first half to its second
         double spread(const Bounds& bounds) const;
         // How far above in standard deviations where this is a spike; otherwise nothing.
         std::optional<double> spike(double value, const Bounds& bounds, const StabilityConfig& config);

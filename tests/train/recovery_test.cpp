@@ -358,6 +358,22 @@ TEST(Stability, MeasuresByTheUntrainedNetworkFromTheFirstStep) {
     EXPECT_EQ(found->kind, Instability::Kind::loss_diverged);
 }
 
+// Small batches and a high rate: a start that is worse than no training, and gets better all the while.
+TEST(Stability, LetsARoughStartPassThatFalls) {
+    const auto judged = [](const std::function<double(double)>& loss) {
+        Stability stability{StabilityConfig{}};
+        for (std::int64_t step = 1; step <= 120; ++step) {
+            const double noise = 1.0 + 0.6 * std::sin(12.9898 * double(step)) + 0.3 * std::sin(78.233 * double(step));
+            const auto found = stability.judge(step_with(step, step == 1 ? 2.5 : loss(double(step)) * noise, 1));
+            if (found && found->breaks) return step;
+        }
+        return std::int64_t(0);
+    };
+    EXPECT_EQ(judged([](double step) { return 9 * std::exp(-step / 80); }), 0);
+    const std::int64_t stuck = judged([](double) { return 6.5; });
+    EXPECT_TRUE(stuck >= 51 && stuck <= 60) << "when the window is full: " << stuck;
+}
+
 TEST(Stability, RemembersWhatItWaitsForAcrossACheckpoint) {
     Stability whole{StabilityConfig{}}, resumed{StabilityConfig{}};
     for (std::int64_t step = 1; step < 110; ++step) {

@@ -21,6 +21,10 @@ enum class WorkKind : std::uint8_t {
     memory
 };
 
+constexpr bool is_convolution(WorkKind kind) {
+    return kind == WorkKind::convolution || kind == WorkKind::data_gradient || kind == WorkKind::weight_gradient;
+}
+
 // The part of a step in which a kernel ran.
 enum class Phase : std::uint8_t { forward, backward, update };
 
