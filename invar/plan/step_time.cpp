@@ -75,7 +75,7 @@ double attention_share(const Work& w) {
 }
 
 double arithmetic_share(const Work& w, const Card& card) {
-    constexpr double kTf32 = 0.75;  // an MLP with layers of 2048 and batch 512
+    constexpr double kTf32 = 0.68;  // an MLP with layers of 2048 and batch 512
     if (w.kind == WorkKind::product) return w.tf32 && !card.is_cpu() ? kTf32 : 1.0;
     if (card.is_cpu()) return w.channels < kFewChannels ? 0.8 : 1.15;  // attention has no channels
     const bool attends = w.kind == WorkKind::attention || w.kind == WorkKind::attention_backward;
@@ -99,7 +99,7 @@ double seconds_of(const Work& w, const Card& card, bool recorded) {
     }
     if (!recorded) return std::max(seconds, w.launches * card.launch);
     // The shortest kernel takes kLeast of the gap that a recorded step has between two beginnings.
-    constexpr double kLeast = 0.6, kBegins = 1.7;
+    constexpr double kLeast = 0.2, kBegins = 1.0;
     const double begins = !card.is_cpu() && is_convolution(w.kind) ? kBegins * card.gap : 0;
     return std::max(seconds + begins, w.launches * kLeast * card.gap) + w.launches * (1 - kLeast) * card.gap;
 }
