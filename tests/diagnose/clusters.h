@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <random>
@@ -59,6 +60,26 @@ class ClusterData final : public Dataset {
     std::int64_t width() const { return split_ == Split::train ? 6 : faults_.test_width; }
     Split split_;
     ClusterFaults faults_;
+};
+
+// The same samples, of which a run sees something else than whoever reads them plainly.
+class SeenOtherwise final : public Dataset {
+  public:
+    using Change = std::function<void(const ReadOptions& options, Batch& batch)>;
+    explicit SeenOtherwise(Change change) : plain_(Split::train, {}), change_(std::move(change)) {}
+    std::string name() const override { return plain_.name(); }
+    std::int64_t size() const override { return plain_.size(); }
+    DataInfo info() const override { return plain_.info(); }
+    Batch read(std::span<const std::int64_t> indices) const override { return plain_.read(indices); }
+    Batch read_for(const ReadOptions& options, std::span<const std::int64_t> indices) const override {
+        Batch batch = read(indices);
+        change_(options, batch);
+        return batch;
+    }
+
+  private:
+    ClusterData plain_;
+    Change change_;
 };
 
 // x^2 with the gradient of another function.
@@ -119,8 +140,7 @@ class ClusterModel : public Module {
         if (average_ != nullptr && (training() || faults_.statistics_in_evaluation)) {
             const NoGrad no_grad;
             const Tensor mean = ops::mean(y.detach(), {0});
-            *average_ =
-                ops::cast(*average_ * faults_.momentum + mean * (1 - faults_.momentum), average_->dtype());
+            *average_ = ops::cast(*average_ * faults_.momentum + mean * (1 - faults_.momentum), average_->dtype());
         }
         y = out_(dropout_(ops::relu(y)));
         if (!faults_.hidden_counter) return y;

@@ -136,6 +136,56 @@ TEST(Diagnose, NamesTheLayerThatASpikeOfGradientsStartsIn) {
     }
 }
 
+TEST(Diagnose, TrainsOnTheFirstBatchesOfTheRun) {
+    FaultyRun run("32-true", Fault::none, 0);
+    DiagnoseOptions options = options_for("bf16-mixed", 1);
+    options.before_step = [&](int, std::vector<Batch>& group) {
+        for (const char* name : {"x", "y"})
+            EXPECT_EQ(group[0][name].to_vector<double>(), run.group[0][name].to_vector<double>()) << name;
+    };
+    EXPECT_EQ(run_diagnosis(run, options).steps, 1);
+}
+
+TEST(Diagnose, SaysWhetherTheCandidateKeepsMasters) {
+    for (const auto& [precision, masters] : {std::pair{"16-mixed", true}, {"bf16-mixed", true}, {"bf16-true", false}}) {
+        FaultyRun run("32-true", Fault::none, 0);
+        EXPECT_EQ(run_diagnosis(run, options_for(precision, 1)).masters, masters) << precision;
+    }
+}
+
+TEST(SpikeWatch, NamesTheModuleWhoseValuesJumpFivefold) {
+    const auto concerns_of = [](double values) {
+        SpikeWatch watch;
+        std::vector<LayerPassages> layers(2);
+        layers[0].module = "layer1", layers[1].module = "layer2";
+        layers[0].forward.all.largest = layers[1].forward.all.largest = 1;
+        std::vector<Concern> concerns;
+        for (int step = 0; step < 3; ++step) watch.observe({1, 1}, layers, {}, concerns);
+        layers[1].forward.all.largest = values;
+        watch.observe({10, 1}, layers, {}, concerns);
+        return concerns;
+    };
+    const std::vector<Concern> jumped = concerns_of(5), stayed = concerns_of(3);
+    ASSERT_EQ(jumped.size(), 1u);
+    EXPECT_EQ(jumped[0].text, "step 4: the loss is 10 times its largest before; values jump first in layer2, forward");
+    ASSERT_EQ(stayed.size(), 1u);
+    EXPECT_EQ(stayed[0].text, "step 4: the loss is 10 times its largest before");
+}
+
+TEST(Diagnose, KeepsTheModuleThatLosesDigitsInFullPrecision) {
+    const auto remedy_of = [](const std::string& module) {
+        Diagnosis d;
+        d.format = Dtype::bf16;
+        d.significance = {{.module = module, .op = "sub", .given = 0.001, .made = 0.5}};
+        add_significance_concern(d);
+        EXPECT_EQ(d.concerns.size(), 1u) << module;
+        return d.concerns.at(0).remedy;
+    };
+    EXPECT_EQ(remedy_of("layer1"), Remedy::of_overrides({{"layer1", "32-true"}}));
+    EXPECT_EQ(remedy_of("loss"), Remedy()) << "no module to be told to";
+    EXPECT_EQ(remedy_of(""), Remedy());
+}
+
 TEST(Diagnose, FindsTheOverflowInTheLoss) {
     FaultyRun run("32-true", Fault::none, 0);
     DiagnoseOptions options = options_for("16-mixed", 2);
@@ -279,6 +329,19 @@ TEST(ScaleRange, IsThatOfTheExponents) {
     EXPECT_TRUE(range.exists());
     EXPECT_EQ(range.recommended, 22);
     EXPECT_EQ(range.vanishing, 0);
+}
+
+TEST(ScaleRange, KeepsOneOfAThousandFromVanishing) {
+    const auto least = [](std::size_t others) {
+        Tally tally(1);
+        const Dtype format = Dtype::f16;
+        std::vector<float> values(others, 0x1p-10f);
+        values.push_back(0x1p-30f);
+        tally_values(Dtype::f32, values.data(), values.size(), std::span(&format, 1), tally);
+        return scale_range(tally, format).least;
+    };
+    EXPECT_EQ(least(999), 5) << "0.1% is not few";
+    EXPECT_EQ(least(1000), -15) << "less is";
 }
 
 TEST(LostUpdates, AreThoseThatRoundBackToTheWeight) {

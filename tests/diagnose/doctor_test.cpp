@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <map>
 
 #include "invar/diagnose/doctor_parts.h"
+#include "invar/kernels/cpu/reference.h"
 #include "invar/kernels/stand_in.h"
 #include "tests/diagnose/faulty_kernels.h"
 
@@ -124,6 +128,24 @@ TEST(Doctor, FindsAConversionThatRoundsTwice) {
     EXPECT_EQ(found.worst->operation, "f64 to f16");
 }
 
+// The digits of a NaN are cut off with all others, and infinity is left of it.
+class CutsNan final : public FaultyKernels {
+    void copy(const View& from, const View& to) override {
+        FaultyKernels::copy(from, to);
+        if (from.dtype != Dtype::f64 || to.dtype != Dtype::f16) return;
+        for (std::int64_t i = 0; i < to.size[0]; ++i)
+            if (f16& each = to.as<f16>()[i * to.stride[0]]; std::isnan(double(each))) each.bits &= 0xfc00;
+    }
+};
+
+TEST(Doctor, FindsANanThatDoesNotComeBack) {
+    CutsNan kernels;
+    const ComparedValues found = check_conversions(on(kernels, Dtype::f16));
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.worst->operation, "f16 to f64 and back");
+    EXPECT_TRUE(std::isnan(found.worst->expected) && std::isinf(found.worst->got)) << found.worst->got;
+}
+
 // Sums that are kept in the format of the operands from one piece to the next.
 class SumsInSixteenBits final : public FaultyKernels {
     void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) override {
@@ -185,6 +207,31 @@ TEST(Doctor, FindsAWeightGradientThatWasRoundedToSixteenBits) {
     EXPECT_TRUE(check_convolutions(on(kernels, Dtype::f32)).ok());
 }
 
+TEST(Doctor, AllowsAChannelOfItsOwnTheErrorOfItsOwnTermsAlone) {
+    FaultyKernels kernels;
+    std::map<std::string, std::int64_t> terms;
+    for (const TriedOperation& tried : try_convolutions(on(kernels, Dtype::f32), TrySize::small))
+        terms[tried.operation] = tried.terms;
+    EXPECT_EQ(terms["conv2d 3x3"], 9 * 16 + 1) << "of 16 channels, and the bias";
+    EXPECT_EQ(terms["conv2d 3x3, a group each channel"], 9 + 1);
+}
+
+TEST(Doctor, KeepsTheWorstElement) {
+    const auto place = [](std::int64_t index) { return fmt::format("{}", index); };
+    Comparing compared;
+    compared.see(0, 1.0, 1.0, 1.0, false);
+    compared.see(1, 1.75, 1.0, 1.0, false);
+    compared.see(2, 1.5, 1.0, 1.0, false);
+    EXPECT_EQ(compared.result("", "", place).worst->place, "1") << "of those that are right";
+    compared.see(3, 1.25, 1.0, 0.125, true);
+    compared.see(4, 9.0, 1.0, 10.0, false);
+    compared.see(5, 2.0, 1.0, 0.125, true);
+    const ComparedValues all = compared.result("", "", place);
+    EXPECT_EQ(all.worst->place, "5") << "of those that are wrong";
+    EXPECT_EQ(all.values, 6);
+    EXPECT_EQ(all.wrong, 2);
+}
+
 // As libraries do with max(0, x), and one with sums that overflow.
 class DropsNonFinite final : public FaultyKernels {
   public:
@@ -242,6 +289,47 @@ TEST(Doctor, FindsAProductThatDoesNotRepeat) {
     EXPECT_TRUE(check_products(on(kernels, Dtype::bf16)).ok()) << "a last digit is within the bound";
 }
 
+// What an earlier product of another size left behind shows in one digit of the next large one.
+class Remembers final : public FaultyKernels {
+    void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) override {
+        FaultyKernels::matmul(a, b, bias, out, accumulate);
+        const bool large = out.numel() > 100000;
+        if (large && small_before_) out.as<float>()[7] = std::nextafter(out.as<float>()[7], 1e30f);
+        small_before_ = !large;
+    }
+    bool small_before_ = false;
+};
+
+TEST(Doctor, FindsAProductThatIsAnotherAfterOtherWork) {
+    Remembers kernels;
+    const ComparedValues found = check_repeats(on(kernels, Dtype::f32));
+    EXPECT_EQ(found.wrong, 1);
+    ASSERT_TRUE(found.worst);
+    EXPECT_EQ(found.worst->operation, "linear");
+    EXPECT_EQ(found.worst->place, "[0, 0, 7]");
+}
+
+// Counts the threads of this program each time that a large convolution ends.
+class CountsThreads final : public FaultyKernels {
+  public:
+    std::vector<std::ptrdiff_t> threads;
+
+  private:
+    void conv_backward(const ConvSpec& spec, const View& x, const View& w, const View& gy, const View& gx,
+                       const View& gw, const View& gb, bool accumulate, const View& y, const View& pending) override {
+        FaultyKernels::conv_backward(spec, x, w, gy, gx, gw, gb, accumulate, y, pending);
+        const std::filesystem::directory_iterator tasks("/proc/self/task");
+        if (spec.batch > 2) threads.push_back(std::distance(begin(tasks), end(tasks)));
+    }
+};
+
+TEST(Doctor, RepeatsWhileAnotherThreadIsBusy) {
+    CountsThreads kernels;
+    EXPECT_TRUE(check_repeats(on(kernels, Dtype::f32)).ok());
+    ASSERT_EQ(kernels.threads.size(), 4u) << "once, and three times again";
+    EXPECT_EQ(kernels.threads[3], kernels.threads[2] + 1) << "to the end of the last time";
+}
+
 // Gradients below f16's smallest normal value are lost.
 class FlushesSubnormals final : public FaultyKernels {
     void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) override {
@@ -259,19 +347,57 @@ TEST(Doctor, FindsAProductThatFlushesSubnormalsOfF16) {
     EXPECT_TRUE(has(found.worst->shapes, "[1, 24, 48]")) << found.worst->shapes;
 }
 
+// In double, with or without what is subnormal in f32.
+class Multiplies final : public FaultyKernels {
+  public:
+    explicit Multiplies(bool flushes) : flushes_(flushes) {}
+    void matmul(const View& a, const View& b, const View&, const View& out, bool) override {
+        const Tensor wide_a = widened(a), wide_b = widened(b), product = Tensor::empty(shape_of(out), Dtype::f64);
+        for (std::int64_t i = 0; i < wide_a.numel() && flushes_; ++i)
+            if (double& each = wide_a.data<double>()[i]; std::fabs(each) < double(FLT_MIN)) each = 0;
+        reference::matmul(wide_a.view(), wide_b.view(), {}, product.view(), false);
+        copy(product.view(), out);
+    }
+
+  private:
+    static Shape shape_of(const View& view) { return {view.size[0], view.size[1], view.size[2]}; }
+    Tensor widened(const View& view) {
+        Tensor wide = Tensor::empty(shape_of(view), Dtype::f64);
+        copy(view, wide.view());
+        return wide;
+    }
+    bool flushes_;
+};
+
+TEST(Doctor, TellsAProductThatKeepsSubnormalsFromOneThatFlushesThem) {
+    Multiplies keeps(false), flushes(true);
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+        EXPECT_TRUE(keeps_subnormals(on(keeps, dtype))) << name_of(dtype);
+        EXPECT_FALSE(keeps_subnormals(on(flushes, dtype))) << name_of(dtype);
+    }
+}
+
 class LosesABit final : public FaultyKernels {
+  public:
+    LosesABit(std::size_t byte, std::uint8_t bit) : byte_(byte), bit_(bit) {}
     void download(void* host, const void* device, std::size_t bytes) override {
         FaultyKernels::download(host, device, bytes);
-        if (bytes > 808) static_cast<std::uint8_t*>(host)[805] &= 0xdf;
+        if (bytes > byte_) static_cast<std::uint8_t*>(host)[byte_] &= std::uint8_t(~bit_);
     }
+
+  private:
+    std::size_t byte_;
+    std::uint8_t bit_;
 };
 
 TEST(Doctor, FindsMemoryThatLosesABit) {
-    LosesABit kernels;
-    const MemoryHealth health = check_memory(on(kernels, Dtype::f32), 1 << 16);
-    EXPECT_FALSE(health.ok());
-    EXPECT_EQ(health.wrong, 1) << "the bit is set in the pattern or in its inverse";
-    EXPECT_EQ(health.first_wrong, 800);
+    for (const auto& [byte, bit] : {std::pair{805, 0x20}, {800, 0x01}, {807, 0x80}}) {
+        LosesABit kernels{std::size_t(byte), std::uint8_t(bit)};
+        const MemoryHealth health = check_memory(on(kernels, Dtype::f32), 1 << 16);
+        EXPECT_FALSE(health.ok()) << byte;
+        EXPECT_EQ(health.wrong, 1) << "the bit is set in the pattern or in its inverse, byte " << byte;
+        EXPECT_EQ(health.first_wrong, 800) << byte;
+    }
 }
 
 class Refuses final : public FaultyKernels {
