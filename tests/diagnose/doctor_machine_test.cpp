@@ -78,7 +78,7 @@ class Rival {
         child_ = ::fork();
         if (child_ != 0) return;
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (volatile int i = 0;;) i = i + 1;
+        for (volatile unsigned i = 0;;) i = i + 1;
     }
     ~Rival() {
         if (child_ > 0) ::kill(child_, SIGKILL), ::waitpid(child_, nullptr, 0);
@@ -94,7 +94,7 @@ class Rival {
     pid_t child_ = -1;
 };
 
-// Multiplies until others have kept it waiting for a third of its time, or for good where nobody does.
+// Multiplies until others have kept it waiting for a third of its time, and gives up where nobody does.
 class IsKeptWaiting final : public ComputesNothing {
   public:
     void matmul(const View&, const View&, const View&, const View&, bool) override {
