@@ -316,6 +316,8 @@ TEST(Diagnose, CountsOnlyWhatTheCandidateHoldsInItsFormat) {
     const auto logits = 4 * run.group[0]["y"].numel();
     EXPECT_EQ(layer_of(d, "loss").forward.low.values, logits) << "the loss runs in FP32 under autocast";
     EXPECT_GT(layer_of(d, "loss").forward.all.values, logits);
+    for (const LayerPassages& layer : d.layers)
+        EXPECT_EQ(layer.forward.all.formats.size(), 1u) << "no format but the candidate's: " << layer.module;
 }
 
 TEST(ScaleRange, IsThatOfTheExponents) {

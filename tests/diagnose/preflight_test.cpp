@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "invar/data/registry.h"
 #include "invar/data/synthetic.h"
+#include "invar/diagnose/preflight_parts.h"
 #include "invar/models/models.h"
+#include "invar/ops/ops.h"
 #include "tests/dist/thread_ranks.h"
+#include "tests/train/scratch_run.h"
 
 namespace invar {
 namespace {
@@ -90,13 +94,72 @@ TEST(Preflight, WarnsOfClocksThatDiffer) {
 }
 
 TEST(Preflight, FailsWhereASumIsWrong) {
-    const Preflight found = among(
-        3, [](int) { return PreflightOptions{small()}; },
-        [](Communicator& ranks) { return std::make_unique<WrongSums>(ranks, 1); });
-    ASSERT_NE(found.first_failure(), nullptr);
-    EXPECT_EQ(found.first_failure()->rank, 1);
-    EXPECT_EQ(found.first_failure()->what, "exchange");
-    EXPECT_NE(found.first_failure()->text.find("a sum over the ranks gave "), std::string::npos);
+    for (const int wrong : {0, 1}) {
+        const Preflight found = among(
+            2, [](int) { return PreflightOptions{small()}; },
+            [&](Communicator& ranks) { return std::make_unique<WrongSums>(ranks, wrong); });
+        ASSERT_NE(found.first_failure(), nullptr);
+        EXPECT_EQ(found.first_failure()->rank, wrong);
+        EXPECT_EQ(found.first_failure()->what, "exchange");
+        EXPECT_NE(found.first_failure()->text.find("a sum over the ranks gave "), std::string::npos);
+    }
+}
+
+TEST(Preflight, TellsSpeedsInBytesASecond) {
+    const Preflight found = among(2, [](int) { return PreflightOptions{small()}; });
+    constexpr double kHour = 3600;  // no exchange takes that long
+    ASSERT_FALSE(found.speeds.empty());
+    for (const ExchangeSpeed& speed : found.speeds)
+        for (const double rate : {speed.reduce_scatter, speed.all_gather})
+            EXPECT_GT(rate * kHour, double(speed.bytes) / 2) << "half of it is sent to the other rank";
+}
+
+TEST(Preflight, CountsTheMemoryOfTheLargestPartOfABatch) {
+    const auto needed = [](std::int64_t batch, int ranks) {
+        Config config = small();
+        config.data.batch_size = batch;
+        config.model.choose("mlp", MlpOptions{.hidden = {1024}});
+        return look_around(config, 0, ranks).facts.memory_needed;
+    };
+    EXPECT_EQ(needed(1025, 2), needed(1026, 2)) << "513 samples for one of them";
+    EXPECT_GT(needed(1025, 2), needed(1024, 2));
+}
+
+// Keeps the largest number of samples that anybody has asked for at once.
+struct SparingOptions {};
+class Sparing final : public Dataset {
+  public:
+    std::string name() const override { return "sparing"; }
+    std::int64_t size() const override { return 200; }
+    DataInfo info() const override { return {{4, 4, 1}, 4}; }
+    Batch read(std::span<const std::int64_t> indices) const override {
+        const std::int64_t n = std::int64_t(indices.size());
+        most = std::max(most, n);
+        return Batch({{"x", ops::zeros({n, 4, 4, 1})}, {"y", ops::zeros({n}, Dtype::i64)}}, n);
+    }
+    static inline std::int64_t most = 0;
+};
+const RegisterData<SparingOptions> kSparing{
+    "sparing", "Counts what is read of it.",
+    [](const SparingOptions&, Split, std::uint64_t) { return std::make_shared<Sparing>(); }};
+
+TEST(Preflight, ReadsAFewSamplesHoweverLargeABatchIs) {
+    Config config = small();
+    config.data.choose("sparing");
+    config.data.batch_size = 100;
+    Sparing::most = 0;
+    const OwnFindings found = look_around(config, 0, 1);
+    EXPECT_TRUE(found.problems.empty()) << found.problems[0].text;
+    EXPECT_EQ(found.facts.train_samples, 200);
+    EXPECT_GT(Sparing::most, 0);
+    EXPECT_LE(Sparing::most, 8);
+}
+
+TEST(Preflight, LooksForRoomInTheNearestFolderThatIsThere) {
+    const ScratchFolder scratch;
+    EXPECT_EQ(nearest_folder(scratch.path()), scratch.path());
+    EXPECT_EQ(nearest_folder(scratch.path() / "runs/of/today"), scratch.path());
+    EXPECT_EQ(nearest_folder("/no_such_folder_here/runs"), "/");
 }
 
 TEST(Preflight, FailsWhereOneRankHasOtherData) {

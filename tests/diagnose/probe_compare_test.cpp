@@ -133,6 +133,31 @@ TEST_F(ProbeComparisonTest, WantsTheSameWeightsInTheFirstStepAndLetsThemDriftLat
     EXPECT_TRUE(compare_probes(open_probe(folder_ / "a"), open_probe(folder_ / "b")).parting);
 }
 
+TEST_F(ProbeComparisonTest, TakesWeightsForThoseOfTwoModelsWhereTheyDifferByMoreThanAQuarter) {
+    const std::vector<Planted> good = b_;
+    const auto apart_by = [&](float share) {
+        b_ = good;
+        disturb("fc1", "weight", share), disturb("fc2", "weight", share);
+        probes::plant(folder_ / "a", {{1, a_}, {500, a_}});
+        probes::plant(folder_ / "b", {{1, good}, {500, b_}});
+        return compare_probes(open_probe(folder_ / "a"), open_probe(folder_ / "b")).other_weights_from;
+    };
+    EXPECT_NE(apart_by(0.2f), 500);
+    EXPECT_EQ(apart_by(0.35f), 500);
+}
+
+// FP32's sums are allowed 64 units in the last place, and these weights differ by exactly that.
+TEST_F(ProbeComparisonTest, AllowsTheFirstWeightsWhatRoundingAllows) {
+    find(b_, "fc1", "weight").values.assign(64, 1.0f);
+    find(a_, "fc1", "weight").values.assign(64, 1.0f - 0x1p-17f);
+    const ProbeComparison edge = compared();
+    EXPECT_FALSE(edge.parting) << parting_sentence(edge);
+    find(a_, "fc1", "weight").values.assign(64, 1.0f - 0x1.1p-17f);
+    const ProbeComparison beyond = compared();
+    ASSERT_TRUE(beyond.parting);
+    EXPECT_EQ(beyond.parting->why, Why::weights);
+}
+
 TEST_F(ProbeComparisonTest, NamesStepsThatOnlyOneOfThemHasSkipped) {
     const std::vector<Planted> good = b_;
     disturb("fc1", "output", 0.1f);

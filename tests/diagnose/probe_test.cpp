@@ -64,6 +64,7 @@ TEST_F(ProbeTest, ReadsWhatWasWritten) {
     ASSERT_EQ(step.tensors.size(), good_.size());
     const ProbeTensor& t = step.tensors[2];
     EXPECT_EQ(t.module, "fc1");
+    EXPECT_EQ(t.features, 4);
     EXPECT_EQ(t.tally.values, 8);
     EXPECT_EQ(t.tally.zeros, 1);
     EXPECT_EQ(t.tally.nans, 1);
@@ -138,6 +139,16 @@ TEST_F(ProbeTest, SaysWhichLossScaleGradientsNeed) {
     EXPECT_TRUE(d.scale.exists());
     EXPECT_GT(d.scale.recommended, 20);
     EXPECT_NE(scale_sentence(d).find("without one, 100.0% vanish"), std::string::npos) << scale_sentence(d);
+}
+
+TEST_F(ProbeTest, CountsWhatVanishesWithoutALossScaleAtTheEdgeOfFp16) {
+    const auto vanishing = [&](float gradient) {
+        for (Planted& t : good_)
+            if (t.kind == "output_grad") t.values.assign(64, gradient);
+        return diagnosed(good_).vanish_unscaled;
+    };
+    EXPECT_EQ(vanishing(0x1.8p-26f), 1.0) << "less than half of the smallest value";
+    EXPECT_EQ(vanishing(0x1.8p-25f), 0.0);
 }
 
 TEST_F(ProbeTest, TakesTheLossScaleOffTheGradientsThatItFinds) {
@@ -224,6 +235,19 @@ TEST_F(ProbeTest, TellsWhereNanArisesAndWhoIsToBlame) {
     const ProbeDiagnosis loss = diagnosed(good_, {{"loss", "inf"}, {"failed", true}});
     ASSERT_TRUE(loss.finding);
     EXPECT_EQ(loss.finding->module, "loss");
+}
+
+TEST_F(ProbeTest, CountsWhatIsNotFiniteAndTellsHowLargeTheInputsWere) {
+    find(good_, "fc1", "input").values.assign(64, 0.5f);
+    Planted& made = find(good_, "fc1", "output");
+    made.dtype = "float16";
+    made.values[3] = made.values[9] = kInfinity;
+    const nlohmann::json failed = {{"failed", true}};
+    EXPECT_EQ(diagnosed(good_, failed).finding->text,
+              "fc1 (Linear) makes 2 infinities among 64 values in f16 of finite inputs up to 0.5");
+    made.values[5] = kNan;
+    EXPECT_EQ(diagnosed(good_, failed).finding->text,
+              "fc1 (Linear) makes 2 infinities and 1 NaN among 64 values in f16 of finite inputs up to 0.5");
 }
 
 TEST_F(ProbeTest, LeavesInfinitiesAloneThatHarmNothing) {

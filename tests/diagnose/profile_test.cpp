@@ -11,6 +11,7 @@
 #include "invar/train/bench.h"
 #include "invar/train/step.h"
 #include "tests/core/expect_error.h"
+#include "tests/diagnose/clusters.h"
 #include "tests/plan/configs.h"
 
 namespace invar {
@@ -73,6 +74,94 @@ TEST(Profile, KnowsThatViewsMoveNothing) {
     const Profile profile = profile_of(mlp());
     EXPECT_EQ(row_of(profile, StepPart::forward, "reshape", "0").bytes, 0);
     EXPECT_EQ(row_of(profile, StepPart::forward, "reshape", "0").floor, 0);
+}
+
+// A norm, which widens what it reads, views, and a layer whose precision no configuration knows of.
+class Varied : public Module {
+  public:
+    Varied() : in_(add<Linear>("in", 6, 8)), norm_(add<LayerNorm>("norm", 8)), out_(add<Linear>("out", 8, 4)) {
+        out_.set_precision(Precision::parse("bf16-mixed"));
+    }
+    Tensor forward(const Tensor& x) override {
+        const Tensor y = norm_(in_(x)), matrix = ops::reshape(y, {x.size(0), 2, 4});
+        return out_(ops::reshape(matrix, {x.size(0), 8}));
+    }
+
+  private:
+    Linear& in_;
+    LayerNorm& norm_;
+    Linear& out_;
+};
+
+struct VariedTask : Clusters {
+    std::unique_ptr<Module> make_model() const override { return std::make_unique<Varied>(); }
+};
+
+// The operations of one step; no rates are measured for them.
+TimedOp recorded(const char* precision, StepPart part, const std::string& op, const std::string& module) {
+    Setup setup(std::make_shared<VariedTask>(), mlp({fmt::format("trainer.precision={}", precision)}));
+    setup.model->train();
+    setup.train_data->start_epoch(0);
+    const auto step = step_function(setup);
+    OpRecorder recorder(setup.device);
+    const WatchScope watch(&recorder);
+    recorder.begin_step();
+    step(setup.next_group());
+    for (const TimedOp& each : recorder.take_ops())
+        if (each.part == part && each.op == op && each.module == module) return each;
+    ADD_FAILURE() << "no " << name_of(part) << " of " << op << " in '" << module << "'";
+    return {};
+}
+
+TEST(Profile, KnowsThatGradientsOfViewsMoveNothing) {
+    EXPECT_EQ(recorded("32-true", StepPart::backward, "reshape", "").bytes, 0);
+    EXPECT_GT(recorded("32-true", StepPart::backward, "layer_norm", "norm").bytes, 0);
+}
+
+TEST(Profile, TellsTheDtypeOfANormThatWidensWhatItReads) {
+    for (const StepPart part : {StepPart::forward, StepPart::backward}) {
+        EXPECT_EQ(recorded("16-mixed", part, "linear", "in").dtype, Dtype::f16) << name_of(part);
+        EXPECT_EQ(recorded("16-mixed", part, "layer_norm", "norm").dtype, Dtype::f32) << name_of(part);
+    }
+}
+
+TEST(Profile, HasNoFloorOfArithmeticWhereNoRateWasMeasured) {
+    ProfileOptions options;
+    options.base = mlp({"trainer.precision=32-true"});
+    options.task = std::make_shared<VariedTask>();
+    options.steps = 1, options.warmup = 0;
+    const Profile profile = run_profile(options);
+    const ProfileRow product = row_of(profile, StepPart::forward, "linear", "out");
+    EXPECT_EQ(product.dtype, "bf16");
+    EXPECT_EQ(product.flops, 2 * kBatch * 8 * 4);
+    EXPECT_EQ(profile.rates.bf16, 0);
+    EXPECT_EQ(product.compute, 0);
+    EXPECT_EQ(product.floor, product.memory);
+}
+
+TEST(Profile, NamesGroupsOfASingleRow) {
+    ProfileRow row;
+    row.part = StepPart::backward, row.module = "fc", row.op = "linear", row.dtype = "f16";
+    row.calls = 2, row.seconds = 3;
+    const ProfileRow all = grouped({row}, ProfileBy::all).at(0);
+    EXPECT_EQ(all.part, StepPart::backward);
+    EXPECT_EQ(all.module + "/" + all.op + "/" + all.dtype, "fc/linear/f16");
+    EXPECT_EQ(grouped({row}, ProfileBy::op).at(0).op, "linear");
+    EXPECT_EQ(grouped({row}, ProfileBy::module).at(0).module, "fc");
+    EXPECT_EQ(grouped({row}, ProfileBy::dtype).at(0).dtype, "f16");
+    const std::vector<ProfileRow> two = grouped({row, row}, ProfileBy::module);
+    ASSERT_EQ(two.size(), 1u);
+    EXPECT_EQ(two[0].calls, 4);
+    EXPECT_EQ(two[0].op, "") << "it is not grouped by that";
+}
+
+TEST(Profile, TellsItsProgressUntilAllIsDone) {
+    ProfileOptions options;
+    options.base = mlp();
+    options.steps = 2, options.warmup = 1;
+    std::vector<double> told;
+    run_profile(options, [&](double share) { told.push_back(share); });
+    EXPECT_EQ(told, (std::vector<double>{0.2, 0.4, 0.6, 0.8, 1.0})) << "each step once watched and once not";
 }
 
 TEST(Profile, HasThePartsOfAStepBesideItsOperations) {

@@ -193,6 +193,8 @@ TEST(FailedStep, OfRanksIsReplayedByOneProcess) {
             EXPECT_NE(why.command.find("diagnose " + scratch.path().string()), std::string::npos) << why.command;
         });
         const Failure failure = load_failure(failure_folder(scratch.path()));
+        EXPECT_EQ(failure.rank, 1);
+        EXPECT_EQ(failure.ranks, 3);
         EXPECT_EQ(failure.group[0].part.first, parts[1].first);
         EXPECT_EQ(failure.group[0].part.of, 16);
         EXPECT_GT(parts[1].first, 0);

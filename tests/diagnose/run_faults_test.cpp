@@ -170,6 +170,66 @@ TEST(RunFaults, NameALimitThatIsOneForScaledGradients) {
     EXPECT_EQ(d.concerns[0].remedy.kind, Remedy::Kind::gradient_clip);
 }
 
+// A layer beside the first one that hardly counts, and whose gradient is clipped.
+struct HardlyClipped : ClusterModel {
+    HardlyClipped() : ClusterModel({}), side_(add<Linear>("side", 6, 6)) {}
+    Tensor forward(const Tensor& x) override {
+        return ClusterModel::forward(x + apply(ClippedGradient{}, {side_(x) * 1e-4}));
+    }
+    Linear& side_;
+};
+
+TEST(RunFaults, LeaveClippingAloneWhereTheGradientIsNextToNothing) {
+    struct Task : Clusters {
+        std::unique_ptr<Module> make_model() const override { return std::make_unique<HardlyClipped>(); }
+    };
+    invar::Setup setup(std::make_shared<Task>(), cluster_config("32-true"));
+    setup.train_data->start_epoch(0);
+    const std::vector<Batch> group = setup.next_group();
+    const MaybeConcern fault = scaled_clip_fault(setup, {group, default_generator().state()}, setup.loss, 65536);
+    EXPECT_FALSE(fault) << fault->text;
+}
+
+TEST(RunFaults, AdviseALimitNearTheGradientsAndNoneBelowOne) {
+    const ClipSpec clip{ClipSpec::Kind::norm, 1e-6f};
+    const auto advised = [&](double norm) {
+        const std::vector<StepFigures> steps = {{1.0, norm}, {1.0, 2 * norm}};
+        return clip_fault(clip, steps).value().remedy;
+    };
+    EXPECT_EQ(advised(0.2), Remedy::of_gradient_clip(1));
+    EXPECT_EQ(advised(1.1), Remedy::of_gradient_clip(1));
+    EXPECT_EQ(advised(30), Remedy::of_gradient_clip(32));
+}
+
+TEST(RunFaults, TakeWhatIsTheSameInEverySampleForAFaultOfDataToTrainOn) {
+    DataCheck data;
+    data.read = data.samples = 24;
+    TensorSummary labels;
+    labels.name = "y", labels.min = labels.max = 3;
+    data.tensors.push_back(labels);
+    const MaybeConcern fault = data_fault(data);
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->kind, Concern::Kind::constant_labels);
+    data.split = Split::test;
+    EXPECT_FALSE(data_fault(data)) << "a test may be of one class";
+    data.split = Split::train;
+    data.read = 1;
+    EXPECT_FALSE(data_fault(data)) << "one sample is like itself";
+}
+
+TEST(RunFaults, LeaveBuffersAloneThatAreNoAverages) {
+    struct Model : ClusterModel {
+        Model() : ClusterModel({}) { add_buffer("table", ops::full({8}, 2, Dtype::f16)); }
+    };
+    struct Task : Clusters {
+        std::unique_ptr<Module> make_model() const override { return std::make_unique<Model>(); }
+    };
+    invar::Setup setup(std::make_shared<Task>(), cluster_config("32-true"));
+    setup.train_data->start_epoch(0);
+    const std::vector<Batch> group = setup.next_group();
+    EXPECT_TRUE(still_averages(setup, {group, default_generator().state()}, setup.loss).empty());
+}
+
 TEST(RunFaults, NameAMovingAverageThatStandsStillInSixteenBits) {
     for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
         const Diagnosis d = diagnosed({.average = dtype});
@@ -239,6 +299,27 @@ TEST(Significance, IsNotLostByAGateThatLeavesLittleOfItsInput) {
                   other);
     EXPECT_GT(other[0].made, 1.0);
     EXPECT_EQ(other[0].op, "sub");
+}
+
+TEST(Significance, TellsHowFarAModuleIsOffAtItsWorst) {
+    const std::unique_ptr<Module> model = Clusters().make_model();
+    const Optimizer optimizer(*model, {});
+    std::vector<Significance> found;
+    for (const float result : {10.5f, 15.0f, 11.0f})
+        compare_steps(step_of("mul", {1}, {result}), step_of("mul", {1}, {10}), optimizer, found);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].off, 0.5);
+}
+
+TEST(Significance, IsLostByAnOpThatMakesFewerValuesThanItIsGiven) {
+    const std::unique_ptr<Module> model = Clusters().make_model();
+    const Optimizer optimizer(*model, {});
+    std::vector<Significance> found;
+    compare_steps(step_of("sum", {1, 2}, {4.5f}), step_of("sum", {1, 2}, {3}), optimizer, found);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].op, "sum");
+    EXPECT_EQ(found[0].made, 0.5);
+    EXPECT_EQ(found[0].given, 0.0);
 }
 
 TEST(Significance, KeepsTheOpThatIsInfiniteInTheCandidateAlone) {
