@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 #include "invar/core/device.h"
 
@@ -11,8 +12,8 @@ struct MemoryThere {
     std::int64_t total = 0, free = 0;  // bytes; 0: not known
 };
 
-// Of the CPU what the system says itself, within the limits of this control group; of a GPU what its driver counts,
-// where there is a row for the card.
-MemoryThere memory_there(Device device);
+// Of the CPU what the system says itself, within the limits of this control group and those it is in; of a GPU what its
+// driver counts, where there is a row for the card. `root`: where /proc and /sys are found.
+MemoryThere memory_there(Device device, const std::filesystem::path& root = "/");
 
 }  // namespace invar

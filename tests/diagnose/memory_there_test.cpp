@@ -15,6 +15,7 @@
 #include "invar/data/synthetic.h"
 #include "invar/diagnose/preflight_parts.h"
 #include "invar/models/models.h"
+#include "tests/io/scratch.h"
 
 namespace invar {
 namespace {
@@ -96,6 +97,30 @@ TEST(MemoryThere, IsWhatTheControlGroupLeaves) {
     if (!found) GTEST_SKIP() << "no control group can be made up here";
     EXPECT_EQ(*found, (Figures{3 * kMiB, 2 * kMiB}));
     EXPECT_EQ(*limited(3 * kMiB, 4 * kMiB), (Figures{3 * kMiB, 0})) << "a group may be over its limit for a while";
+}
+
+TEST(MemoryThere, IsWithinTheLimitsOfTheGroupAndThoseItIsIn) {
+    const Scratch root;
+    const auto write = [&](const std::string& file, const std::string& text) {
+        std::filesystem::create_directories((root / file).parent_path());
+        std::ofstream(root / file) << text << "\n";
+    };
+    write("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 900 kB");
+    write("proc/self/cgroup", "0::/jobs/42");
+    const auto found = [&] { return memory_there({}, root.path()); };
+    EXPECT_EQ(found().total, 1000 * 1024);
+    EXPECT_EQ(found().free, 900 * 1024);
+    write("sys/fs/cgroup/jobs/42/memory.max", "600000"), write("sys/fs/cgroup/jobs/42/memory.current", "100000");
+    EXPECT_EQ(found().total, 600000);
+    EXPECT_EQ(found().free, 500000);
+    write("sys/fs/cgroup/jobs/memory.max", "650000"), write("sys/fs/cgroup/jobs/memory.current", "450000");
+    EXPECT_EQ(found().total, 600000);
+    EXPECT_EQ(found().free, 200000) << "what other jobs of the group above have taken is gone";
+    write("proc/self/cgroup", "7:memory:/a\n0::/b");
+    write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "300000");
+    write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "1000");
+    EXPECT_EQ(found().total, 300000) << "in the older hierarchies too";
+    EXPECT_EQ(found().free, 299000);
 }
 
 TEST(Preflight, TakesMemoryThatIsJustEnough) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "invar/core/error.h"
+#include "invar/core/control_groups.h"
 #include "invar/kernels/kernels.h"
 
 namespace invar {
@@ -40,16 +41,6 @@ std::optional<double> limit_of(const fs::path& group) {
         return share_of(std::istringstream(granted), std::istringstream(period));
     }
     return share_of(std::ifstream(group / "cpu.cfs_quota_us"), std::ifstream(group / "cpu.cfs_period_us"));
-}
-
-// The smallest limit of a group and those it is in.
-std::optional<double> smallest_limit(const fs::path& mount, fs::path group) {
-    std::optional<double> smallest;
-    for (;; group = group.parent_path()) {
-        const auto limit = limit_of(mount / group.relative_path());
-        if (limit) smallest = std::min(*limit, smallest.value_or(*limit));
-        if (!group.has_relative_path()) return smallest;
-    }
 }
 
 int default_threads() {
@@ -94,16 +85,10 @@ int threads() {
 }
 
 std::optional<double> cpu_quota(const fs::path& root) {
-    const fs::path mount = root / "sys/fs/cgroup";
-    std::ifstream groups(root / "proc/self/cgroup");  // one line for each hierarchy: id:controllers:/path
-    for (std::string line; std::getline(groups, line);) {
-        const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-        if (second == std::string::npos) continue;
-        const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
-        if (controllers.empty() || ("," + controllers + ",").find(",cpu,") != std::string::npos)
-            if (const auto limit = smallest_limit(mount / controllers, path)) return limit;
-    }
-    return {};
+    std::optional<double> smallest;
+    for (const fs::path& group : control_groups("cpu", root))
+        if (const auto limit = limit_of(group)) smallest = std::min(*limit, smallest.value_or(*limit));
+    return smallest;
 }
 
 void spin_briefly(char** argv) {
