@@ -102,5 +102,21 @@ TEST(GradScaler, SkipsForABadLossWithoutAScaleToo) {
     EXPECT_EQ(optimizer.state().skipped, 1);
 }
 
+// A loss for each sample, sent backward with a gradient of its own: the step has their sum, and one of them spoils it.
+TEST(GradScaler, SumsTheLossesOfALossThatIsNoScalar) {
+    for (const float last : {3.0f, kNan}) {
+        Weights model;
+        Optimizer optimizer(model, OptimizerSpec{});
+        GradScaler scaler(ScalerOptions{64});
+        const Tensor losses = model(Tensor::from<float>({1, 2, 3}, {3})) + Tensor::from<float>({1, 2, last}, {3});
+        backward(scaler.scale(losses), ops::ones({3}));
+        ASSERT_EQ(scaler.loss().numel(), 1);
+        if (last == 3.0f) EXPECT_EQ(scaler.loss().item(), 0.5 - 2.5 + 6.0 + 1 + 2 + 3);
+        scaler.step(optimizer);
+        EXPECT_EQ(optimizer.state().skipped, last == 3.0f ? 0 : 1);
+        EXPECT_EQ(optimizer.state().nonfinite, 0);
+    }
+}
+
 }  // namespace
 }  // namespace invar

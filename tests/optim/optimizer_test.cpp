@@ -272,7 +272,12 @@ TEST(Optimizer, RefusesNumbersThatCannotBe) {
     EXPECT_ERROR(make([](auto& s) { s.weight_decay = -1; }), UsageError, "weight decay");
     EXPECT_ERROR(make([](auto& s) { s.momentum = 1; }), UsageError, "momentum");
     EXPECT_ERROR(make([](auto& s) { s.nesterov = true; }), UsageError, "nesterov");
-    EXPECT_ERROR(make([](auto& s) { s.beta2 = 1; }), UsageError, "betas");
+    EXPECT_ERROR(make([](auto& s) { s.momentum = -0.1; }), UsageError, "momentum");
+    for (const double beta : {-0.1, 1.0}) {
+        EXPECT_ERROR(make([&](auto& s) { s.beta1 = beta; }), UsageError, "betas");
+        EXPECT_ERROR(make([&](auto& s) { s.beta2 = beta; }), UsageError, "betas");
+    }
+    EXPECT_NO_THROW(make([](auto& s) { s.beta1 = s.beta2 = 0; }));
     EXPECT_ERROR(make([](auto& s) { s.eps = -1; }), UsageError, "eps");
     EXPECT_ERROR(OptimizerConfig().choose("lion"), UsageError, "there are adam, adamw, sgd");
     EXPECT_ERROR(SchedulerConfig().choose("linear"), UsageError, "one_cycle");

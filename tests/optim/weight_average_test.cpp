@@ -45,6 +45,20 @@ TEST(WeightAverage, TakesTheFirstWeightsAndThenKeepsItsShareOfItself) {
     }
 }
 
+TEST(WeightAverage, ThatKeepsNothingOfItselfIsTheWeights) {
+    Weights model;
+    Optimizer optimizer(model, sgd_spec(0.3));
+    WeightAverage average(model, optimizer, {.decay = 0});
+    for (int step = 0; step < 3; ++step) {
+        set_wave_gradients(model, step);
+        optimizer.step();
+        average.update(optimizer);
+        EXPECT_EQ(averages(average, optimizer), model.values()) << step;
+    }
+    EXPECT_THROW(WeightAverage(model, optimizer, {.decay = -0.1}), UsageError);
+    EXPECT_THROW(WeightAverage(model, optimizer, {.decay = 1}), UsageError);
+}
+
 TEST(WeightAverage, FollowsFasterAtFirstWhereItWarmsUp) {
     Weights model;
     Optimizer optimizer(model, sgd_spec(0.3));

@@ -1,0 +1,114 @@
+// An optimizer that is spread over ranks: what each finds, what all agree on, and how much of the gradients is there at
+// once.
+#include "tests/dist/deferred_collectives.h"
+#include "tests/dist/thread_ranks.h"
+#include "tests/optim/fixture.h"
+
+namespace invar {
+namespace {
+
+// Two ranks, by way of their hosts and as devices do it by themselves.
+void as_two_ranks(const std::function<void(Communicator& ranks)>& work) {
+    as_ranks(2, work);
+    as_ranks(2, [&](Communicator& ranks) {
+        DeferredRanks deferred(ranks);
+        work(deferred);
+    });
+}
+
+// Sends gradients backward that are {1, 1, 1} and these.
+void send_back(Weights& model, const std::vector<float>& of_b = {1, 1}) {
+    backward(ops::sum(model.a.value) + ops::sum(ops::mul(model.b.value, Tensor::from<float>(of_b, {1, 2}))));
+}
+
+TEST(RanksOptimizer, SumsTheLossAndForgetsItInAStepWithoutOne) {
+    as_two_ranks([](Communicator& ranks) {
+        Weights model;
+        Optimizer optimizer(model, sgd_spec(0.1), {Dtype::f32, {}, Sharding{.ranks = &ranks}});
+        send_back(model);
+        optimizer.step_scaled(nullptr, {}, {}, Tensor::scalar(ranks.rank() + 1.0));
+        ASSERT_TRUE(optimizer.agreed_loss());
+        EXPECT_EQ(optimizer.agreed_loss().item(), 3.0);
+        optimizer.zero_grad();
+        send_back(model);
+        optimizer.step();
+        EXPECT_FALSE(optimizer.agreed_loss()) << ranks.name();
+        EXPECT_EQ(optimizer.state().taken, 2);
+    });
+}
+
+// a lies in the first rank's half of the flat gradients, b in the second's, which begins at element 32.
+TEST(RanksOptimizer, TellsWhereInTheGradientsASumIsNotFiniteAndWhoseFaultItIs) {
+    as_ranks(2, [](Communicator& ranks) {
+        Weights model;
+        Optimizer optimizer(model, sgd_spec(0.1), {Dtype::f32, {}, Sharding{.ranks = &ranks}});
+        send_back(model, {1, ranks.rank() == 0 ? kNan : 1.0f});
+        optimizer.step();
+        const ReduceFinding finding = optimizer.exchange()->finding();
+        EXPECT_EQ(finding.place, ranks.rank() == 1 ? 33 : -1);
+        EXPECT_EQ(finding.rank, ranks.rank() == 1 ? 0 : -1);
+        EXPECT_EQ(optimizer.state().first_nonfinite, 33);
+        EXPECT_EQ(optimizer.store().parameter_at(33).name, "b");
+        EXPECT_EQ(optimizer.state().bad_rank, 0);
+    });
+}
+
+// Each rank has half of every parameter here, and of b nothing had a gradient yet.
+TEST(RanksOptimizer, CountsOnEveryRankTheStepsThatAParameterStoodStill) {
+    const std::vector<Bucket> buckets = {{0, 64, 32, 0, 0, 1}, {64, 64, 32, 32, 1, 2}};
+    for (const int rank : {0, 1}) {
+        const std::vector<Segment> mine =
+            share_of({{0, 32, 0, 0}, {32, 32, 0, 1, true}, {64, 64, 0, 2, true}}, buckets, rank);
+        ASSERT_EQ(mine.size(), 3u) << "each once";
+        const std::int64_t first = rank == 0 ? 32 : 0;
+        EXPECT_EQ(mine[0].count, first);
+        EXPECT_EQ(mine[1].count, 32 - first);
+        EXPECT_EQ(mine[2].count, 32);
+        EXPECT_EQ(mine[2].begin, 32);
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(mine[std::size_t(i)].missed, i);
+        EXPECT_TRUE(mine[1].idle);
+    }
+}
+
+struct Layers : Module {
+    static constexpr std::int64_t kWidth = 1 << 16;
+    Layers() {
+        for (const char* name : {"a", "b", "c", "d", "e", "f"})
+            scales.push_back(&add_parameter(name, ops::zeros({kWidth})));
+    }
+    Tensor forward(const Tensor& x) override {
+        Tensor y = x;
+        for (const Parameter* scale : scales) y = ops::mul(y, scale->value);
+        return y;
+    }
+    std::vector<Parameter*> scales;
+};
+
+// Backward fills one bucket while another one travels: two of them for each rank, beside its share of the sums.
+TEST(RanksOptimizer, HoldsTwoBucketsOfGradientsAtMostUnderZero2) {
+    as_ranks(2, [](Communicator& ranks) {
+        DeferredRanks deferred(ranks);
+        Layers model;
+        Optimizer optimizer(model, sgd_spec(0.1),
+                            {Dtype::f32, {}, {.ranks = &deferred, .strategy = Strategy::zero2, .bucket_bytes = 4}});
+        ASSERT_EQ(optimizer.store().buckets().size(), 6u);
+        const Tensor x = ops::zeros({Layers::kWidth});
+        const auto run = [&] {
+            optimizer.zero_grad();
+            const GradientExchange::Backward exchanged(optimizer.exchange(), true);
+            backward(ops::sum(model(x)));
+        };
+        run();
+        ranks.barrier();
+        const std::int64_t before = memory_stats({}).live[static_cast<int>(Purpose::gradients)];
+        if (ranks.leads()) reset_peak_memory({});
+        ranks.barrier();
+        run();
+        ranks.barrier();
+        const std::int64_t bucket = Layers::kWidth * std::int64_t(sizeof(float));
+        EXPECT_EQ((memory_stats({}).peak_of(Purpose::gradients) - before) / bucket, 2 * ranks.size());
+    });
+}
+
+}  // namespace
+}  // namespace invar
