@@ -1,13 +1,10 @@
-// The files that ship in configs/ against what docs/CONFIG.md says of them, and settings that a short run never gets
-// to.
+// The files that ship in configs/ against what docs/CONFIG.md says of them, and what a command line takes back.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
 #include "invar/core/error.h"
-#include "invar/optim/specs.h"
-#include "invar/train/unreached.h"
 #include "tests/core/expect_error.h"
 #include "tests/train/scratch_run.h"
 
@@ -77,61 +74,6 @@ TEST(ConfigFiles, AreDocumentedWithAllThatTheyChange) {
                 fmt::format("| `{}={}` | {} |\n", group, name, changes.empty() ? "the defaults" : changes);
             EXPECT_NE(doc.str().find(row), std::string::npos) << "docs/CONFIG.md lacks the row:\n" << row;
         }
-    }
-}
-
-std::vector<std::string> notes_for(std::int64_t steps, const std::function<void(Config&)>& change) {
-    const ScratchFolder scratch;
-    Config config = small_config(scratch.path());
-    config.trainer.max_steps = steps;
-    change(config);
-    const invar::Setup setup(config);
-    return unreached_settings(config, setup);
-}
-
-bool tells(const std::vector<std::string>& notes, const std::string& part) {
-    return notes.size() == 1 && notes[0].find(part) != std::string::npos;
-}
-
-TEST(Unreached, TellsOfAWarmUpThatTheRunNeverLeaves) {
-    const auto warm = [](Config& c) { c.scheduler.choose("cosine"), c.scheduler.warmup_steps = 10; };
-    EXPECT_TRUE(tells(notes_for(5, warm), "scheduler.warmup_steps=10 in a run of 5 steps"));
-    EXPECT_TRUE(tells(notes_for(1, warm), "scheduler.warmup_steps=10 in a run of 1 step: "));
-    EXPECT_TRUE(tells(notes_for(10, warm), "0.000909 where optimizer.lr is 0.001"));
-    EXPECT_TRUE(notes_for(11, warm).empty());
-}
-
-TEST(Unreached, TellsOfARateThatIsNeverLoweredOrNeverReached) {
-    const auto step = [](Config& c) { c.scheduler.choose("step"), c.scheduler.as<StepOptions>().step_size = 10; };
-    EXPECT_TRUE(tells(notes_for(10, step), "scheduler.step_size=10 is not reached in 10 steps"));
-    EXPECT_TRUE(notes_for(11, step).empty());
-    const auto cycle = [](Config& c) { c.scheduler.choose("one_cycle"); };
-    EXPECT_TRUE(tells(notes_for(1, cycle), "no higher than 4e-09, and optimizer.lr is 0.001"));
-    EXPECT_TRUE(tells(notes_for(5, cycle), "no higher than 0.00095"));
-    EXPECT_TRUE(notes_for(20, cycle).empty());
-}
-
-TEST(Unreached, TellsOfAPrecisionThatIsNeverChangedTo) {
-    const auto change = [](Config& c) {
-        c.trainer.precision_schedule = {{false, 5, "bf16-mixed"}, {true, 1, "16-mixed"}};
-    };
-    EXPECT_EQ(notes_for(4, change).size(), 2u);
-    EXPECT_TRUE(tells(notes_for(6, change), "trainer.precision_schedule.1e=16-mixed is not reached in 6 steps"));
-    EXPECT_TRUE(notes_for(11, change).empty());
-}
-
-TEST(Unreached, TellsOfALevelThatAPrecisionDoesNotHave) {
-    const auto level = [](const char* precision) {
-        return [=](Config& c) { c.trainer.precision = precision, c.trainer.amp_level = "O2"; };
-    };
-    EXPECT_TRUE(tells(notes_for(5, level("32-true")), "trainer.amp_level=O2 changes nothing in 32-true"));
-    EXPECT_TRUE(notes_for(5, level("bf16-mixed")).empty());
-}
-
-TEST(Unreached, NeedsNoWordForTheShippedSchedulesInAShortRun) {
-    for (const char* name : {"constant", "cosine"}) {
-        const Config shipped = load_config("", {std::string("scheduler=") + name}, kShipped);
-        EXPECT_TRUE(notes_for(5, [&](Config& c) { c.scheduler = shipped.scheduler; }).empty()) << name;
     }
 }
 

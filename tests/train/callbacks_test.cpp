@@ -402,5 +402,44 @@ TEST(BestCheckpoints, ThatAreGoneOrDamagedCostNoOther) {
     }
 }
 
+// Damaged while nobody trained: it is told of, and the next best one is the best.
+TEST(BestCheckpoints, ThatWereDamagedBetweenTwoProcessesNoLongerCount) {
+    const ScratchFolder scratch;
+    Config config = learning_config(scratch.path());
+    config.checkpoint.mode = "max";  // the first is the best
+    Stopper stop(25), observer;
+    const fs::path run = train(config, stop).folder;
+    fs::resize_file(run / "checkpoints" / CheckpointFolder::name_of(10), 1000);
+    const RunSummary whole = train(config, observer, run);
+    ASSERT_TRUE(whole.best_checkpoint);
+    EXPECT_EQ(whole.best_checkpoint->step, 20);
+    EXPECT_TRUE(std::ranges::any_of(observer.notes, [](const std::string& note) {
+        return note.starts_with("one of the best checkpoints no longer counts: ");
+    }));
+}
+
+TEST(BestCheckpoints, OfARunThatGoesBackAreThoseOfTheCheckpointItGoesBackTo) {
+    BestCheckpoints best(CheckpointConfig{.monitor = "val_loss", .save_top_k = 2});
+    best.load_state_dict({{"kept", {{30, 0.25}, {20, 0.5}}}});
+    best.load_state_dict({{"kept", {{20, 0.5}}}});
+    EXPECT_EQ(best.kept_checkpoints(), std::vector<std::int64_t>{20});
+}
+
+// The copy is of step 8, as is a checkpoint of the run's own, which is another file.
+TEST(Resume, FromAFileOfAnotherFolderPutsTheRunsOwnOfThatStepAsideToo) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.max_epochs = 1;
+    config.trainer.checkpoint_every_n_steps = 4;
+    config.trainer.keep_checkpoints = 9;
+    const fs::path run = train(config).folder, copy = scratch.path() / "copy.safetensors";
+    fs::copy(run / "checkpoints" / CheckpointFolder::name_of(8), copy);
+    EXPECT_EQ(Trainer(config, Resume(run, copy)).fit().steps_now, 2);
+    std::set<std::string> expected;
+    for (const std::int64_t step : {4, 8, 10}) expected.insert(CheckpointFolder::name_of(step));
+    for (const std::int64_t step : {8, 10}) expected.insert(CheckpointFolder::name_of(step) + ".aside");
+    EXPECT_EQ(checkpoints_in(run), expected);
+}
+
 }  // namespace
 }  // namespace invar

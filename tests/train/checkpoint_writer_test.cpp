@@ -160,6 +160,8 @@ TEST(CheckpointWriter, RanksNameTheOneThatDoesNotSeeTheFolder) {
         EXPECT_NE(each.find("output_dir="), std::string::npos) << each;
     }
     EXPECT_EQ(names_in(scratch.path()), std::vector<std::string>{"elsewhere"}) << "the probe is gone";
+    fs::remove(scratch.path() / "elsewhere");
+    for (const std::string& each : told(0)) EXPECT_TRUE(each.starts_with("rank 0: cannot ")) << each;
 }
 
 // Whether a path is a checkpoint or on its way to one.

@@ -173,5 +173,30 @@ TEST(Ranks, RefuseToTrainDifferentThings) {
     EXPECT_NE(with([](Config& c, int) { c.data.batch_size = 1; }).find("less than the 2 ranks"), std::string::npos);
 }
 
+// mpirun tells all of them, a cluster perhaps one.
+TEST(Ranks, StopTogetherAndKnowTheSignalThatAskedThemTo) {
+    for (const int number : {0, 15}) {
+        const ScratchFolder scratch;
+        as_ranks(2, [&](Communicator& ranks) {
+            struct Asker : Observer {
+                void step_launched(const Progress& progress, std::int64_t) override {
+                    if (asks && progress.step == 3) Trainer::request_stop("SIGTERM", number);
+                }
+                bool asks = false;
+                int number = 0;
+            } asker;
+            asker.asks = ranks.rank() == 1;
+            asker.number = number;
+            Config config = config_for("ddp");
+            config.output_dir = scratch.path().string();
+            Trainer trainer(config);
+            const RunSummary run = trainer.fit(asker);
+            EXPECT_EQ(run.status, "interrupted");
+            EXPECT_LE(run.steps, 5);
+            EXPECT_EQ(trainer.stop_number(), std::max(number, 1));
+        });
+    }
+}
+
 }  // namespace
 }  // namespace invar

@@ -314,7 +314,8 @@ TEST(Stability, FindsWhatASingleHardBatchDoesNotExplain) {
 }
 
 // What breaks a run is that it does not come back.
-std::optional<Instability> after_leap(const std::function<double(int since)>& loss, int steps, int healthy_steps = 100) {
+std::optional<Instability> after_leap(const std::function<double(int since)>& loss, int steps,
+                                      int healthy_steps = 100) {
     Stability stability{StabilityConfig{}};
     std::int64_t step = 1;
     for (; step <= healthy_steps; ++step) {
@@ -337,6 +338,41 @@ TEST(Stability, BreaksOffWhereALossDoesNotComeBack) {
     EXPECT_LE(exploded->shown_at, 122) << "there is nothing to wait for";
     EXPECT_FALSE(after_leap([](int since) { return since < 8 ? 9.0 : 0.6; }, 200)) << "over in eight steps";
     EXPECT_FALSE(after_leap([](int since) { return 0.6 + 20 * std::exp(-since / 30.0); }, 200)) << "slowly, but surely";
+}
+
+// A network that was at 10 untrained and is at 1: half of what it has learnt is lost above 5.5.
+void learn(Stability& stability) {
+    ASSERT_FALSE(stability.judge(step_with(1, 10, 1)));
+    for (std::int64_t step = 2; step <= 100; ++step) ASSERT_FALSE(stability.judge(step_with(step, 1, 1))) << step;
+}
+
+TEST(Stability, IsContentWithARunThatHasLostLessThanHalfOfWhatItHadLearnt) {
+    Stability stability{StabilityConfig{}};
+    learn(stability);
+    ASSERT_TRUE(stability.judge(step_with(101, 20, 1)));
+    ASSERT_NE(stability.thrown_off_at(), nullptr);
+    for (std::int64_t step = 102; step <= 300; ++step) {
+        const auto found = stability.judge(step_with(step, 5, 1));
+        ASSERT_FALSE(found) << step << ": " << found->reason;
+    }
+    EXPECT_EQ(stability.thrown_off_at(), nullptr);
+}
+
+TEST(Stability, MeasuresByWhatHasBecomeUsualWhereARunGoesOnAllTheSame) {
+    Stability stability{StabilityConfig{}};
+    learn(stability);
+    std::optional<Instability> diverged;
+    std::int64_t step = 101;
+    for (; step <= 200 && !diverged; ++step) {
+        diverged = stability.judge(step_with(step, 8, 1));
+        if (diverged && !diverged->breaks) diverged.reset();
+    }
+    ASSERT_TRUE(diverged);
+    EXPECT_EQ(diverged->kind, Instability::Kind::loss_diverged);
+    for (; step <= 400; ++step) {
+        const auto found = stability.judge(step_with(step, 8, 1));
+        ASSERT_FALSE(found) << step << ": " << found->reason;
+    }
 }
 
 TEST(Stability, MeasuresByTheUntrainedNetworkFromTheFirstStep) {

@@ -266,5 +266,29 @@ TEST(Resuming, CallsAConfigYamlThatIsAPipeOrAFolderByWhatItIs) {
     EXPECT_ERROR(read_run_config(run), UsageError, "config.yaml is not an ordinary file");
 }
 
+TEST(Resuming, AFinishedRunMendsADamagedConfigYamlAndLeavesAnEditedOneAlone) {
+    const ScratchFolder scratch;
+    const Config config = small_config(scratch.path());
+    const fs::path run = train(config).folder, file = run / "config.yaml";
+    const std::string whole = file_bytes(file), edited = "# mine\n" + whole;
+    std::ofstream(file) << whole.substr(0, 100);
+    EXPECT_TRUE(train(config, run).nothing_left);
+    EXPECT_EQ(file_bytes(file), whole);
+    std::ofstream(file) << edited;
+    EXPECT_TRUE(train(config, run).nothing_left);
+    EXPECT_EQ(file_bytes(file), edited);
+}
+
+TEST(Resuming, SaysWhereACheckpointHoldsNoConfigurationInPlaceOfTheOneThatIsGone) {
+    const ScratchFolder scratch;
+    const CheckpointFolder checkpoints(scratch.path() / "checkpoints", 2);
+    Checkpoint checkpoint;
+    for (const nlohmann::json& state : {nlohmann::json::object(), nlohmann::json{{"config", 5}}}) {
+        checkpoint.state = state;
+        checkpoints.save(1, checkpoint);
+        EXPECT_ERROR(read_run_config(scratch.path()), IoError, "the checkpoint holds no configuration");
+    }
+}
+
 }  // namespace
 }  // namespace invar

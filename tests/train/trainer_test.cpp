@@ -379,5 +379,49 @@ TEST(Setup, RefusesWhatDoesNotFit) {
     EXPECT_ERROR(invar::Setup{config}, UsageError, "fc9");
 }
 
+// What is logged beside the norm is what was left of it.
+TEST(Trainer, LogsTheNormAfterClippingWhichIsTheNormWhereNothingIsClipped) {
+    const ScratchFolder scratch;
+    for (const double limit : {0.01, 1e6}) {
+        Config config = small_config(scratch.path());
+        config.trainer.max_epochs = 1;
+        config.trainer.gradient_clip_val = limit;
+        Stopper observer;
+        train(config, observer);
+        ASSERT_EQ(observer.steps.size(), 10u);
+        for (const StepMetrics& m : observer.steps) {
+            ASSERT_GT(m.grad_norm, 0.02) << "this test wants gradients between the limits";
+            ASSERT_TRUE(m.grad_norm_clipped);
+            EXPECT_NEAR(*m.grad_norm_clipped, std::min(limit, double(m.grad_norm)), 1e-5 * m.grad_norm);
+        }
+    }
+}
+
+// Data that say one thing of themselves.
+class Described final : public Dataset {
+  public:
+    explicit Described(DataDescription description) : description_(std::move(description)) {}
+    std::string name() const override { return "flowers"; }
+    std::int64_t size() const override { return 0; }
+    DataInfo info() const override { return {}; }
+    DataDescription description() const override { return description_; }
+    Batch read(std::span<const std::int64_t>) const override { return {}; }
+
+  private:
+    DataDescription description_;
+};
+
+TEST(Snapshot, IsOfTheSameDataWhereTheySayNothingElseOfThemselves) {
+    Checkpoint checkpoint;
+    const DataDescription lilies{{"classes", "lily, rose"}};
+    EXPECT_NO_THROW(check_same_data(checkpoint, Described(lilies), "file")) << "it says nothing of its data";
+    checkpoint.state["data"] = {{"classes", "lily, rose"}, {"rows", "7"}};
+    EXPECT_NO_THROW(check_same_data(checkpoint, Described(lilies), "file"));
+    EXPECT_NO_THROW(check_same_data(checkpoint, Described(DataDescription{{"columns", "3"}}), "file"))
+        << "not to be compared";
+    EXPECT_ERROR(check_same_data(checkpoint, Described(DataDescription{{"classes", "oak"}}), "file"), UsageError,
+                 "file: it was trained on other data than flowers: classes was lily, rose, and is oak");
+}
+
 }  // namespace
 }  // namespace invar

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "invar/core/error.h"
+#include "invar/core/promised.h"
 #include "invar/io/checkpoint.h"
 #include "invar/io/safetensors.h"
 #include "invar/nn/layers.h"
@@ -91,6 +92,23 @@ TEST_F(Weights, OfModulesThatBeginFreshAreNotReadNorMissed) {
     EXPECT_ERROR(load_but({}), Error, "init_fresh=[first.bias,norm.weight] begins with fresh ones there");
     tensors_["tail"] = ops::ones({4});
     EXPECT_ERROR(load_but({"norm", "first"}), Error, "unexpected \"tail\"");
+}
+
+TEST_F(Weights, OfAModuleThatIsNotThereCannotBeginFresh) {
+    EXPECT_ERROR(load_but({"norm", "fisrt"}), Error, "init_fresh: the model has no 'fisrt'; it has first, norm");
+}
+
+// So that of a large model each rank reads what it keeps, and never has all of it.
+TEST_F(Weights, OfAModelThatNobodyHasReadYetAreReadWhenSomebodyDoes) {
+    save_safetensors(file_, {{"weight", ops::full({256, 512}, 7)}, {"bias", ops::ones({256})}});
+    const auto model = [] {
+        const DeferDraws deferred;
+        return std::make_unique<Linear>(512, 256);
+    }();
+    ASSERT_TRUE(is_deferred(model->weight.value));
+    load_weights(*model, file_);
+    EXPECT_TRUE(is_deferred(model->weight.value));
+    EXPECT_EQ(model->weight.value.to_vector<float>(), std::vector<float>(256 * 512, 7));
 }
 
 TEST_F(Weights, OfAnotherModelAltogetherAreNoReasonToBeginFresh) {

@@ -1,0 +1,45 @@
+// The clock of a run, by what the device says of when its steps ended.
+#include "invar/train/in_flight.h"
+
+#include <gtest/gtest.h>
+
+#include "invar/ops/ops.h"
+
+namespace invar {
+namespace {
+
+// Steps on eight samples that end when a test says so, in seconds of the device's clock.
+struct Steps {
+    ReportedStep end_at(double seconds) {
+        const Batch batch({{"x", ops::zeros({8, 1})}}, 8);
+        in_flight.add({std::int64_t(++count) - 1, 0, 0}, {&batch, 1});
+        StepEnd end;
+        end.reports = in_flight.slots();
+        StepReport* const report = conclude_step(end, 1.0, std::uint64_t(1e9 * seconds));
+        report->sequence = count;
+        return in_flight.wait();
+    }
+    InFlight in_flight{Device::cpu()};
+    std::uint64_t count = 0;
+};
+
+TEST(InFlight, TakesTheTimeBetweenStepsFromTheDevicesClock) {
+    Steps steps;
+    const ReportedStep first = steps.end_at(100), second = steps.end_at(102.5), third = steps.end_at(103);
+    EXPECT_NEAR(second.seconds - first.seconds, 2.5, 1e-6);
+    EXPECT_NEAR(third.seconds - second.seconds, 0.5, 1e-6);
+}
+
+TEST(InFlight, RatesStepsByTheSamplesSinceItWasLastAsked) {
+    Steps steps;
+    const ReportedStep first = steps.end_at(100);
+    EXPECT_EQ(first.seconds, 0.0) << "the clock was never started";
+    EXPECT_EQ(steps.in_flight.rate_until(first), 0.0) << "no time has passed";
+    steps.end_at(101);
+    const ReportedStep third = steps.end_at(104);
+    EXPECT_NEAR(steps.in_flight.rate_until(third), 16 / 4.0, 1e-6);
+    EXPECT_EQ(steps.in_flight.rate_until(third), 0.0) << "nothing since";
+}
+
+}  // namespace
+}  // namespace invar
