@@ -60,6 +60,12 @@ TEST(Benefits, OfOtherMachinesAndOtherConfigurationsSayNothing) {
     EXPECT_FALSE(recall_benefits(scratch / "v.jsonl", Config{}, machine_of("", kThreads, 1)).has_value());
 }
 
+TEST(Benefits, AreOfAMachineThatSaysHowManyRanksThereWere) {
+    const std::string one = machine_of("cuda:0: a card", kThreads, 1);
+    EXPECT_TRUE(one.ends_with(": cuda:0: a card")) << one;
+    EXPECT_EQ(machine_of("cuda:0: a card", kThreads, 2), one + ", 2 ranks");
+}
+
 TEST(Benefits, AreNotClaimedWhereTimesWereDisturbedOrNothingWasMeasured) {
     const Scratch scratch;
     Validation disturbed = measured(), unknown = measured();

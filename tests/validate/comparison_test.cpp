@@ -135,6 +135,10 @@ TEST(Unequal, AreRunsThatEndElsewhere) {
     c.baseline.runs[0].metric_curve.x = {1000};
     c.candidates[0].runs[0].metric_curve.x = {995};
     EXPECT_EQ(why_unequal(c), "") << "the last logged step need not be the last step";
+    c.candidates[0].runs[0].metric_curve.x = {990};
+    EXPECT_EQ(why_unequal(c), "") << "by a hundredth they may lie apart";
+    c.candidates[0].runs[0].metric_curve.x = {989};
+    EXPECT_NE(why_unequal(c), "");
     c.candidates[0].runs[0].metric_curve.x = {500};
     EXPECT_TRUE(has(why_unequal(c), "is at 500, that of run at 1000")) << why_unequal(c);
     c.candidates[0].runs[0].not_finite = "loss is NaN at step 400";

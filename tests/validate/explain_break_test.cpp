@@ -6,6 +6,8 @@
 #include "invar/core/error.h"
 #include "invar/data/synthetic.h"
 #include "invar/diagnose/failure.h"
+#include "invar/tasks/registry.h"
+#include "invar/validate/begun.h"
 #include "invar/validate/validate.h"
 #include "tests/io/scratch.h"
 
@@ -95,6 +97,25 @@ TEST(BrokenCandidate, IsLookedIntoAtTheSeedThatBroke) {
     const Explained all = explained(options);
     EXPECT_EQ(all.runs, std::vector<std::string>{"16-mixed_seed0"});
     EXPECT_TRUE(has(all.validation.reason, "seed 0: it broke at step 1")) << all.validation.reason;
+}
+
+// It takes as long as a run: a validation that is stopped in the next search need not look again.
+TEST(BrokenCandidate, IsWrittenDownBeforeTheNextOneIsLookedInto) {
+    const Scratch scratch;
+    ValidateOptions options = tiny(scratch);
+    options.base.data.as<SyntheticOptions>().std = 1e-7;
+    options.base.trainer.max_steps = 4;
+    options.candidates = {"16-mixed", "16-true"};
+    std::vector<std::map<std::string, std::string>> known;
+    options.explains = [&](const fs::path& run) {
+        known.push_back(BegunValidation::read(run.parent_path(), make_task(options.base)->metrics()).broke);
+    };
+    Observer nobody;
+    validate(options, nobody);
+    ASSERT_EQ(known.size(), 2u);
+    EXPECT_TRUE(known[0].empty());
+    ASSERT_TRUE(known[1].contains("16-mixed"));
+    EXPECT_TRUE(has(known[1].at("16-mixed"), "it broke at step 1 (the loss is NaN)")) << known[1].at("16-mixed");
 }
 
 TEST(BrokenCandidate, IsNotOneThatDiffersAndNothingMore) {

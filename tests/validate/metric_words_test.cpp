@@ -23,7 +23,11 @@ TEST(MetricWords, AreFoundHoweverTheyAreJoined) {
     EXPECT_EQ(metric_words("valLoss"), (Words{"val", "loss"}));
     EXPECT_EQ(metric_words("metrics/mAP50-95(B)"), (Words{"metrics", "map50", "95", "b"}));
     EXPECT_EQ(metric_words("recall@5"), (Words{"recall", "at", "5"}));
+    EXPECT_EQ(metric_words("macroAUC"), (Words{"macro", "auc"}));
+    EXPECT_EQ(metric_words("AUCMacro"), (Words{"auc", "macro"}));
     EXPECT_EQ(metric_words(""), (Words{""}));
+    const std::string_view line = "val_accuracy,0.9";
+    EXPECT_EQ(metric_words(line.substr(0, 7)), (Words{"val", "acc"})) << "what follows is not part of the name";
 }
 
 TEST(MetricDirection, IsLowerForErrorsDistancesAndCosts) {

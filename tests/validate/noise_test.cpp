@@ -111,6 +111,9 @@ TEST(Noise, IsThatOfSeedsSamplesAndSteps) {
     EXPECT_EQ(noise.resolution, 1 / 400.0);
     EXPECT_NEAR(noise.sampling_error, std::sqrt(0.9 * 0.1 / 400), 2e-4);
     EXPECT_GT(noise_of(seeded({1.0}), 50).sampling_error, 0) << "none wrong among 50 is not none ever";
+    const Noise coarsest = noise_of(seeded({1.0, 0.0}), 1);
+    EXPECT_EQ(coarsest.resolution, 1.0);
+    EXPECT_NEAR(coarsest.sampling_error, 0.5, 1e-12) << "one sample, right or wrong";
     EXPECT_TRUE(std::isnan(noise_of(seeded({0.9}), 0).spread));
     EXPECT_TRUE(std::isnan(noise_of(seeded({0.9, 0.8}), 0).sampling_error));
 }

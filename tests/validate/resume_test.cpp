@@ -5,6 +5,7 @@
 #include <set>
 
 #include "invar/core/error.h"
+#include "invar/train/run_config.h"
 #include "invar/validate/begun.h"
 #include "invar/validate/validate.h"
 #include "tests/core/expect_error.h"
@@ -157,6 +158,43 @@ TEST(ResumedValidation, RefusesAnotherConfigurationAndNamesWhatDiffers) {
                  "fp32_seed1 holds a run of another configuration: trainer.max_steps was 12 and is 16");
     put(scratch / "v/validation.json", "{\"seeds\": 2");
     EXPECT_ERROR(with([](auto&) {}), IoError, "validation.json cannot be made sense of");
+}
+
+TEST(WhatDiffers, NamesThreeSettingsAndCountsTheOthers) {
+    const Config was;
+    Config is = was;
+    is.seed = 4;
+    is.optimizer.lr = 0.5;
+    EXPECT_EQ(what_differs(was, is, {}), "seed was 0 and is 4, optimizer.lr was 0.001 and is 0.5");
+    is.trainer.max_epochs = 7;
+    EXPECT_FALSE(has(what_differs(was, is, {}), " more"));
+    is.trainer.max_steps = 3;
+    is.trainer.log_every_n_steps = 9;
+    const std::string told = what_differs(was, is, {});
+    EXPECT_TRUE(told.ends_with(", and 2 more")) << told;
+    EXPECT_EQ(what_differs(was, is, {"seed", "optimizer.lr", "trainer.max_epochs", "trainer.max_steps"}),
+              fmt::format("trainer.log_every_n_steps was {} and is 9", was.trainer.log_every_n_steps));
+}
+
+// A summary that somebody wrote by hand says nothing under a key whose value is of another kind.
+TEST(BegunRun, TakesASummaryForWhatItSays) {
+    const Scratch scratch;
+    const Config config = tiny(scratch).base;
+    put(scratch / "config.yaml", run_config_text(config));
+    put(scratch / "metrics.jsonl", "");
+    const auto with = [&](std::string_view summary) {
+        put(scratch / "summary.json", summary);
+        return look_at_run(scratch.path(), config);
+    };
+    EXPECT_EQ(with("{}").state, BegunRun::State::begun);
+    const BegunRun odd = with("{\"status\": 5, \"failure\": [], \"stopped_early\": null, \"steps\": \"many\"}");
+    EXPECT_EQ(odd.state, BegunRun::State::begun);
+    EXPECT_EQ(odd.failure + odd.stopped_early, "");
+    EXPECT_EQ(odd.steps, 0);
+    const BegunRun ended = with("{\"status\": \"finished\", \"stopped_early\": \"enough\", \"steps\": 7}");
+    EXPECT_EQ(ended.state, BegunRun::State::finished);
+    EXPECT_EQ(ended.stopped_early, "enough");
+    EXPECT_EQ(ended.steps, 7);
 }
 
 TEST(ResumedValidation, KeepsACandidateThatBrokeDown) {

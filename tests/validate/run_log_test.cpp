@@ -110,6 +110,10 @@ TEST(MissingValues, AreNotWhatWasComputedAsNaN) {
     EXPECT_TRUE(ends_in_nan("step,loss,val_acc\n1,nan,0.9\n", "loss")) << "never anything else";
     const RunLog once = parse_log("step,lr,loss\n1,1,0.9\n2,1,nan\n3,1,0.8\n4,1,0.7\n5,1,0.6\n6,1,0.5\n", "f");
     EXPECT_EQ(once.at("loss").y.size(), 6u) << "one batch that overflowed";
+    const RunLog early = parse_log("step,lr,loss\n1,1,0.9\n2,1,nan\n3,1,0.8\n4,1,0.7\n", "f");
+    EXPECT_EQ(early.at("loss").y.size(), 4u) << "one of four";
+    const RunLog regular = parse_log("step,lr,loss\n1,1,0.9\n2,1,nan\n3,1,0.8\n", "f");
+    EXPECT_EQ(regular.at("loss").y, (Numbers{0.9, 0.8})) << "one of three";
 }
 
 TEST(JsonLog, ReadsAnObjectALineWithNestedKeys) {
@@ -188,6 +192,8 @@ TEST(MetricNames, PrefersAnAccuracyOnHeldOutData) {
     EXPECT_EQ(default_metric({"val_loss", "val_wer", "val_time"}), "val_wer");
     EXPECT_EQ(default_metric({"step", "loss", "scale"}), "loss");
     EXPECT_EQ(default_metric({"step", "epoch", "lr"}), "");
+    EXPECT_EQ(default_metric({"step", "temperature", "loss"}), "loss") << "nobody knows which way that is better";
+    EXPECT_EQ(default_metric({"step", "temperature"}), "");
 }
 
 }  // namespace

@@ -171,6 +171,9 @@ TEST(Equivalence, SaysWhenNoNumberOfSeedsWouldDecide) {
     EXPECT_EQ(e.verdict, Verdict::marginal);
     EXPECT_FALSE(e.further_seeds.has_value());
     EXPECT_TRUE(has(e.reason, "between 1% and 2%")) << e.reason;
+    const Equivalence edge = test_equivalence(seeded({1, 1}), seeded({0.75, 0.75}), "val_accuracy", {0.25, 0.5});
+    EXPECT_TRUE(has(edge.reason, "the difference lies between 25% and 50%, where more seeds would not decide it"))
+        << edge.reason;
 }
 
 TEST(Equivalence, TakesTwoSeedsForWhatTheyAreWorth) {
@@ -256,6 +259,15 @@ TEST(Equivalence, KeepsItsErrorRatesAtTheEdge) {
         EXPECT_GT(share(0.0, Verdict::pass, paired), 0.95) << "no difference mostly passes";
         EXPECT_GT(share(0.04, Verdict::fail, paired), 0.95) << "twice the limit mostly fails";
     }
+}
+
+TEST(Limits, JudgeWhatIsAtThemAsBeyondThem) {
+    const Limits limits{0.25, 0.5};
+    EXPECT_EQ(judge(-0.249, limits), Verdict::pass);
+    EXPECT_EQ(judge(-0.25, limits), Verdict::marginal);
+    EXPECT_EQ(judge(0.499, limits), Verdict::marginal);
+    EXPECT_EQ(judge(0.5, limits), Verdict::fail);
+    EXPECT_EQ(judge(kNaN, limits), Verdict::fail);
 }
 
 TEST(Limits, MustBeInOrder) {

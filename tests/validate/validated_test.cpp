@@ -130,6 +130,17 @@ TEST(Remember, CountsForRunsThatAreNoLonger) {
     EXPECT_TRUE(counts("max_epochs: 1", "limit_val_batches: 1"));
 }
 
+// A file cannot ask for it, a program can: no step at all is a limit too.
+TEST(Remember, CountsForARunOfNoSteps) {
+    const Scratch scratch;
+    const fs::path file = scratch / "validated.jsonl";
+    remember(file, validation_of(config_with("trainer: {max_steps: 3}"), Verdict::pass), "r.html");
+    Config none = config_with("trainer: {precision: 16-mixed}");
+    EXPECT_FALSE(recall(file, none)) << "as many steps as there are";
+    none.trainer.max_steps = 0;
+    EXPECT_TRUE(recall(file, none));
+}
+
 TEST(Remember, ForgetsWhatDoesNotSayHowLongItWas) {
     const Scratch scratch;
     const Config fp16 = config_with("trainer: {precision: 16-mixed}");
