@@ -215,20 +215,13 @@ void ParameterStore::set_part(const Tensor& held, std::size_t i, const Tensor& v
 
 Tensor ParameterStore::bucket_gradients(std::size_t b) const {
     const Bucket& bucket = buckets_[b];
-    if (gradients_) {
-        for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-            if (parameters_[i]->value.grad()) continue;
-            const Tensor left_over = gradients_.window(places_[i].begin, {places_[i].count});
-            set_zero(left_over.device(), left_over.raw(), left_over.bytes());
-        }
-        return gradients_.window(bucket.begin, {bucket.count});
-    }
+    const Tensor whole = gradients_ ? gradients_.window(bucket.begin, {bucket.count}) : open_[b];
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-        if (parameters_[i]->value.grad()) continue;
-        const Tensor left_over = open_[b].window(places_[i].begin - bucket.begin, {places_[i].count});
-        set_zero(left_over.device(), left_over.raw(), left_over.bytes());
+        const Tensor own = whole.window(places_[i].begin - bucket.begin, parameters_[i]->value.shape());
+        adopt_gradient(i, own);
+        if (!parameters_[i]->value.grad()) set_zero(own.device(), own.raw(), own.bytes());
     }
-    return open_[b];
+    return whole;
 }
 
 void ParameterStore::open_bucket(std::size_t b) {
@@ -238,6 +231,8 @@ void ParameterStore::open_bucket(std::size_t b) {
     set_zero(open_[b].device(), open_[b].raw(), open_[b].bytes());  // what lies between parameters travels too
     for (std::size_t i = bucket.first; i < bucket.last; ++i) {
         const Tensor& value = parameters_[i]->value;
+        const Tensor given = value.grad();  // by hand: it is taken in when the bucket is asked for
+        if (given) continue;
         value.set_grad(open_[b].window(places_[i].begin - bucket.begin, value.shape()));
         value.forget_grad();
     }
@@ -382,18 +377,20 @@ const Parameter& ParameterStore::parameter_at(std::int64_t place) const {
 
 void ParameterStore::adopt_gradients() const {
     if (!gradients_) return;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        const Tensor& value = parameters_[i]->value;
-        const Tensor given = value.grad();
-        if (value.grad_forgotten() || (given && given.storage() == gradients_.storage())) continue;
-        check(!given || (given.dtype() == Dtype::f32 && given.shape() == value.shape()),
-              "the gradient of {} was replaced by {}; the optimizer takes {} in FP32", parameters_[i]->name,
-              given.str(), value.shape().str());
-        const Tensor own = gradients_.window(places_[i].begin, value.shape());
-        if (given) kernels_for(own.device()).copy(given.view(), own.view());
-        value.set_grad(own);
-        if (!given) value.forget_grad();
-    }
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+        adopt_gradient(i, gradients_.window(places_[i].begin, parameters_[i]->value.shape()));
+}
+
+void ParameterStore::adopt_gradient(std::size_t i, const Tensor& own) const {
+    const Tensor& value = parameters_[i]->value;
+    const Tensor given = value.grad();
+    if (value.grad_forgotten() || (given && given.storage() == own.storage())) return;
+    check(!given || (given.dtype() == Dtype::f32 && given.shape() == value.shape()),
+          "the gradient of {} was replaced by {}; the optimizer takes {} in FP32", parameters_[i]->name, given.str(),
+          value.shape().str());
+    if (given) kernels_for(own.device()).copy(given.view(), own.view());
+    value.set_grad(own);
+    if (!given) value.forget_grad();
 }
 
 }  // namespace invar

@@ -113,6 +113,7 @@ class ParameterStore final : private ParameterHome, private Arrivals {
 
   private:
     void adopt_gradients() const;
+    void adopt_gradient(std::size_t i, const Tensor& own) const;  // into its place
     void check_current() const;  // throws where another store has taken the parameters over
     void lay_out(std::vector<int> group_of);
     void take_weight_share() const;

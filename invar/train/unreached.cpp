@@ -8,7 +8,7 @@ namespace invar {
 
 namespace {
 
-constexpr std::int64_t kShort = 100;  // steps; in more of them every rise has its peak
+constexpr std::int64_t kShort = 100;  // steps; in more of them a rise has its peak, or comes within hundredths of it
 
 }  // namespace
 

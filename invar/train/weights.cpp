@@ -154,6 +154,8 @@ void load_weights(Module& model, const std::filesystem::path& path, const std::v
         }
     } catch (const IoError&) {
         throw;  // names the file already
+    } catch (const UsageError&) {
+        throw;  // of what was asked for, not of the file
     } catch (const Error& error) {
         fail("{}: {}", path.string(), error.what());
     }

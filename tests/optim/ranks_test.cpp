@@ -53,6 +53,28 @@ TEST(RanksOptimizer, TellsWhereInTheGradientsASumIsNotFiniteAndWhoseFaultItIs) {
     });
 }
 
+// As one process does, which sums them in the same order.
+TEST(RanksOptimizer, TakesInGradientsThatWereSetByHand) {
+    for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2})
+        as_two_ranks([strategy](Communicator& ranks) {
+            Weights model;
+            const std::vector<float> before = model.a.value.to_vector<float>();
+            Optimizer optimizer(model, sgd_spec(0.5), {Dtype::f32, {}, Sharding{.ranks = &ranks, .strategy = strategy}});
+            const auto given = [&](float value) { return Tensor::from<float>({value, 2 * value, 0}, {3}); };
+            model.a.value.set_grad(given(ranks.rank() == 0 ? 1 : 3));
+            optimizer.step();
+            const std::vector<float> after = model.a.whole().to_vector<float>();
+            for (std::size_t i = 0; i < 3; ++i)
+                EXPECT_EQ(after[i], before[i] - 0.5f * given(4).to_vector<float>()[i]) << ranks.name();
+            EXPECT_EQ(optimizer.state().taken, 1);
+            optimizer.zero_grad();
+            model.a.value.set_grad(given(ranks.rank() == 0 ? 1 : kNan));
+            optimizer.step();
+            EXPECT_EQ(model.a.whole().to_vector<float>(), after) << "one of them was not finite";
+            EXPECT_EQ(optimizer.state().bad_rank, 1);
+        });
+}
+
 // Each rank has half of every parameter here, and of b nothing had a gradient yet.
 TEST(RanksOptimizer, CountsOnEveryRankTheStepsThatAParameterStoodStill) {
     const std::vector<Bucket> buckets = {{0, 64, 32, 0, 0, 1}, {64, 64, 32, 32, 1, 2}};

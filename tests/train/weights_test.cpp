@@ -95,7 +95,7 @@ TEST_F(Weights, OfModulesThatBeginFreshAreNotReadNorMissed) {
 }
 
 TEST_F(Weights, OfAModuleThatIsNotThereCannotBeginFresh) {
-    EXPECT_ERROR(load_but({"norm", "fisrt"}), Error, "init_fresh: the model has no 'fisrt'; it has first, norm");
+    EXPECT_ERROR(load_but({"norm", "fisrt"}), UsageError, "init_fresh: the model has no 'fisrt'; it has first, norm");
 }
 
 // So that of a large model each rank reads what it keeps, and never has all of it.
