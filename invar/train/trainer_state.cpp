@@ -169,7 +169,7 @@ void Trainer::resume_from(const Resume& resume) {
                          : RunFolder::of_another(folder, config_));
     for (std::string& note : folder_->take_notes()) notes_.push_back(std::move(note));
     for (const Recovery& recovery : recovery_.recoveries())
-        if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch);
+        if (recovery.back_to == progress_.step) folder_->log(recovery, progress_.epoch_number());
 }
 
 // Nothing is going to be done under the settings of now, so that nothing in the folder may tell of them. A

@@ -269,11 +269,11 @@ TEST(Doctor, FindsAnOverflowThatBecomesZero) {
     EXPECT_EQ(found.worst->got, 0);
 }
 
-// Every other call adds up in another order, as threads that race do: one last digit of one element differs.
+// Every third call adds up in another order, as threads that race do: one last digit of one element differs.
 class Races final : public FaultyKernels {
     void matmul(const View& a, const View& b, const View& bias, const View& out, bool accumulate) override {
         FaultyKernels::matmul(a, b, bias, out, accumulate);
-        if (out.dtype == Dtype::f32 && ++calls_ % 2 == 0)
+        if (out.dtype == Dtype::f32 && ++calls_ % 3 == 0)
             out.as<float>()[out.numel() / 2] = std::nextafter(out.as<float>()[out.numel() / 2], 1e30f);
     }
     int calls_ = 0;
@@ -282,7 +282,8 @@ class Races final : public FaultyKernels {
 TEST(Doctor, FindsAProductThatDoesNotRepeat) {
     Races kernels;
     const ComparedValues found = check_repeats(on(kernels, Dtype::bf16));
-    EXPECT_EQ(found.wrong, 2) << "one element in two of three repetitions";
+    EXPECT_GT(found.wrong, 0);
+    EXPECT_LE(found.wrong, 6) << "one element of each of two products in three repetitions";
     ASSERT_TRUE(found.worst);
     EXPECT_EQ(found.worst->operation, "linear, weight gradient");
     EXPECT_NE(found.worst->got, found.worst->expected);

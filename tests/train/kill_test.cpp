@@ -154,7 +154,8 @@ void expect_same_end(const fs::path& run, const fs::path& undisturbed) {
     EXPECT_EQ(file_bytes(last_checkpoint(run)), file_bytes(last_checkpoint(undisturbed)));
     const auto ours = read_jsonl(run / "metrics.jsonl"), theirs = read_jsonl(undisturbed / "metrics.jsonl");
     ASSERT_EQ(ours.size(), theirs.size());
-    ASSERT_EQ(lines_of(run), lines_of(undisturbed));
+    const std::vector<std::string> lines = lines_of(run), wanted = lines_of(undisturbed);
+    for (std::size_t i = 0; i < lines.size(); ++i) ASSERT_EQ(lines[i], wanted[i]) << "line " << i + 1;
     EXPECT_EQ(summary_of(run), summary_of(undisturbed));
     // Every logged loss is shown by TensorBoard once, with its value.
     Points losses;
