@@ -39,7 +39,8 @@ void ProgressLine::step_reported(const ReportedStep& step) {
     last_ = step.report;
     last_step_ = step.step();
     scaled_ = setup_->scaler->enabled();  // which a schedule of precisions changes
-    growth_interval_ = setup_->scaler->spec().growth_interval;
+    const ScalerSpec& spec = setup_->scaler->spec();
+    growth_interval_ = spec.dynamic ? spec.growth_interval : 0;
 }
 
 void ProgressLine::step_launched(const Progress& progress, std::int64_t total_steps) {
@@ -125,9 +126,11 @@ void ProgressLine::validated(const ValidationMetrics& m) {
 void ProgressLine::tell_amp_stats() {
     if (!scaled_ || !last_ || amp_told_at_ == last_step_) return;
     amp_told_at_ = last_step_;
-    lasting(fmt::format("{} Scale: {}, Growth tracker: {} of {}, Skipped: {} of {}", paint(Colour::cyan, "[AMP Stats]"),
-                        scale_text(last_->scale.scale), last_->scale.growth_tracker, growth_interval_,
-                        last_->step.skipped, last_step_));
+    const std::string moves =
+        growth_interval_ > 0 ? fmt::format(", Growth tracker: {} of {}", last_->scale.growth_tracker, growth_interval_)
+                             : ", fixed";
+    lasting(fmt::format("{} Scale: {}{}, Skipped: {} of {}", paint(Colour::cyan, "[AMP Stats]"),
+                        scale_text(last_->scale.scale), moves, last_->step.skipped, last_step_));
 }
 
 void ProgressLine::finish() {

@@ -43,7 +43,7 @@ class ProgressLine : public Observer {
     std::int64_t samples_per_step_ = 0;
     std::int64_t epochs_ = 0;
     std::optional<StepReport> last_;
-    std::int64_t last_step_ = 0, amp_told_at_ = 0, growth_interval_ = 0;
+    std::int64_t last_step_ = 0, amp_told_at_ = 0, growth_interval_ = 0;  // 0: the scale is fixed
     std::int64_t unasked_ = 0;  // lines of steps that were skipped, or moved the scale, between those of the interval
     Rate logged_rate_;          // with the share of the machine's arithmetic, which is only known of logged steps
     bool told_stop_ = false, told_lost_ = false;

@@ -29,8 +29,8 @@ std::optional<std::int64_t> first_bad_step(const fs::path& run) {
 WayToStep way_to_step(const fs::path& run, const Config& config, std::int64_t step) {
     const nlohmann::json summary = read_summary(RunFolder::summary_of(run));
     const std::int64_t steps = summary.is_object() ? summary.value("steps", std::int64_t(0)) : 0;
-    check<UsageError>(step >= 1 && (steps == 0 || step <= steps), "{} has steps 1 to {}, and no step {}", run.string(),
-                      steps, step);
+    check<UsageError>(step >= 1, "steps are counted from 1, so that there is no step {}", step);
+    check<UsageError>(steps == 0 || step <= steps, "{} has steps 1 to {}, and no step {}", run.string(), steps, step);
     const bool recovered = summary.is_object() && summary.value("recoveries", std::int64_t(0)) > 0;
     check<UsageError>(!recovered,
                       "{} was changed on its way by a recovery, so that step {} cannot be had as it was; train it again "

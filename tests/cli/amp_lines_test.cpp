@@ -35,6 +35,9 @@ TEST_F(AmpLines, GiveTheScaleAtTheEndOfAnEpochWhereTheLossIsScaled) {
     EXPECT_FALSE(has(invar(small(bf16)).out, "[AMP Stats]"));
     fp16.emplace_back("trainer.limit_val_batches=0");
     EXPECT_EQ(count_of(invar(small(fp16)).out, "[AMP Stats]"), 1) << "where nothing is validated, at the end";
+    fp16.emplace_back("scaler.dynamic=false");
+    const std::string fixed = invar(small(fp16)).out;
+    EXPECT_TRUE(has(fixed, "[AMP Stats] Scale: 1024, fixed, Skipped: 0 of 20\n")) << fixed;
 }
 
 TEST_F(AmpLines, GiveTheScaleOfAPrecisionThatASchedulePutsLater) {
