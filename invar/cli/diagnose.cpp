@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +23,7 @@
 #include "invar/ops/to.h"
 #include "invar/report/diagnosis.h"
 #include "invar/report/text.h"
+#include "invar/tasks/registry.h"
 #include "invar/train/low_precision.h"
 #include "invar/train/run_folder.h"
 #include "invar/train/summary.h"
@@ -46,8 +48,7 @@ void print_finding(const Finding& f) {
     say(f.in_fp32());
     say(fmt::format("to blame: {}; {}", paint(Colour::bold, name_of(f.blame)), f.explanation));
     if (f.remedy)
-        say(fmt::format("remedy: {}{}", paint(Colour::green, shell_word(f.remedy.str())),
-                        f.verified ? "   (replayed with it, the step is finite)" : ""));
+        say(fmt::format("remedy: {}   {}", paint(Colour::green, shell_word(f.remedy.str())), f.remedy_tried()));
 }
 
 void print_updates(const Diagnosis& d) {
@@ -177,6 +178,31 @@ Failure go_to_step(const DiagnoseArguments& a, const fs::path& run, Config confi
     });
 }
 
+// One step alone does not tell whether a precision is to blame: FP32 may go astray from the same weights on.
+void judge_from_before(Finding& finding, const fs::path& run, const Config& config, const Failure& failure) {
+    if (!finding || finding.blame == Blame::data || finding.blame == Blame::weights) return;
+    const Explanation why = tried_from_before(run, config, failure);
+    if (!why.of_any_precision()) return;
+    finding.blame = why.remedy ? Blame::learning_rate : Blame::model;
+    finding.explanation = why.full_precision == Explanation::FullPrecision::fails
+                              ? "from before the trouble on FP32 goes the same way"
+                              : "from before the trouble on FP32 is thrown off too, though it stays finite";
+    finding.remedy = why.remedy, finding.verified = why.verified;
+}
+
+// A step that was gone back to is that of the run only where its loss is.
+void say_whether_it_is_the_same(const fs::path& run, std::int64_t step, double loss) {
+    constexpr double kRounding = 1e-5;
+    const std::optional<double> logged = logged_loss(run, step);
+    if (!logged || !std::isfinite(*logged) || !std::isfinite(loss)) return;
+    if (std::fabs(loss - *logged) <= kRounding * std::max(std::fabs(loss), std::fabs(*logged))) return;
+    warn(
+        fmt::format("warning: the run's own loss at step {} was {:.6g}, and trained again it is {:.6g}: the run was "
+                    "changed on its way (resumed with other settings, on other data, on ranks that round or normalise "
+                    "by themselves), and what follows is of a run that only resembles it",
+                    step, *logged, loss));
+}
+
 int replay_step(const DiagnoseArguments& a, const fs::path& run, const Failure& failure) {
     Config config = parse_config(failure.config_yaml(), (failure_folder(run) / "state.safetensors").string());
     if (!a.overrides().empty()) {
@@ -200,6 +226,7 @@ int replay_step(const DiagnoseArguments& a, const fs::path& run, const Failure& 
                          {kFullPrecision, 1.0, false, setup.loss, nullptr});
         low = computes_low(*setup.model, setup.precision);
     }
+    if (a.overrides().empty()) judge_from_before(finding, run, config, failure);
     Diagnosis diagnosis = watch(a, config, finding ? 1 : a.steps, &failure.state, failure.group);
     // What another precision would have met is no reason for what this one did.
     if (!low && a.as.empty()) leave_to_fp32(diagnosis);
@@ -207,6 +234,7 @@ int replay_step(const DiagnoseArguments& a, const fs::path& run, const Failure& 
     const fs::path page = write_page(a, diagnosis, config, run);
     const std::int64_t number = failure.progress.step + 1;  // progress counts the steps before it
     const std::string reason = reason_of(run);
+    if (a.overrides().empty() && failure.ranks == 1) say_whether_it_is_the_same(run, number, step.loss);
     if (a.json && finding) {
         say(finding.json().text());
     } else if (a.json) {
@@ -269,12 +297,24 @@ std::optional<int> diagnose_step(const DiagnoseArguments& a, const std::string& 
         return {};
     }
     if (a.step == 0 && way->again() > kMostStepsAgain) {
-        warn(fmt::format("note: the loss of step {} was not finite; `{} diagnose {} --step {}` trains the {} steps "
-                         "before it again, and looks into it",
-                         step, program_name(), shell_word(run), step, way->again()));
+        warn(
+            fmt::format("note: the loss of step {} was not finite; `{} diagnose {} --step {}` trains the {} steps "
+                        "before it again, and looks into it",
+                        step, program_name(), shell_word(run), step, way->again()));
         return {};
     }
     return replay_step(a, run, go_to_step(a, run, config, *way));
+}
+
+// A rate is advised only where the steps were seen to go well with it; `config` is that of the steps in FP32.
+void try_rate(Diagnosis& d, const Config& config, const fs::path& checkpoint) {
+    const auto untried = [](const Remedy& remedy) { return remedy.kind == Remedy::Kind::learning_rate; };
+    const bool in_concern = std::ranges::any_of(d.concerns, untried, &Concern::remedy);
+    if (!in_concern && !untried(d.finding.remedy)) return;
+    const Remedy tried = slower_rate({make_task(config), {}, config, checkpoint}, d.steps + kStepsAfter);
+    if (untried(d.finding.remedy)) d.finding.remedy = tried, d.finding.verified = bool(tried);
+    for (Concern& concern : d.concerns)
+        if (untried(concern.remedy)) concern.remedy = tried;
 }
 
 int diagnose_command(DiagnoseArguments& a) {
@@ -286,6 +326,7 @@ int diagnose_command(DiagnoseArguments& a) {
     if (of_run && a.step == 0 && has_failure(word)) return replay_step(a, word, load_failure(failure_folder(word)));
     Config config;
     std::optional<Checkpoint> checkpoint;
+    fs::path latest_path;
     if (of_run) {
         if (const std::optional<int> code = diagnose_step(a, word)) return *code;
         std::erase(a.words, word);
@@ -293,17 +334,23 @@ int diagnose_command(DiagnoseArguments& a) {
         const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
         latest.check_usable(word);
         for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
-        if (latest) checkpoint = load_checkpoint(latest.path), config.init_from.clear();
+        if (latest) checkpoint = load_checkpoint(latest.path), config.init_from.clear(), latest_path = latest.path;
     } else {
         config = a.load();
     }
-    const Diagnosis diagnosis = watch(a, config, a.steps, checkpoint ? &*checkpoint : nullptr);
+    const bool of_fp32 = of_run && a.as.empty() && !is_sixteen_bit(config.trainer.resolved_precision().compute_dtype());
+    Diagnosis diagnosis = watch(a, config, a.steps, checkpoint ? &*checkpoint : nullptr);
+    if (of_fp32) leave_to_fp32(diagnosis);
+    try_rate(diagnosis, config, latest_path);
     const fs::path page = write_page(a, diagnosis, config, of_run ? fs::path(word) : fs::path());
     if (a.json) {
         say(json_diagnosis(diagnosis));
     } else {
         say_why_on_cpu(config);
         print_diagnosis(diagnosis, config.exp_name);
+        if (of_fp32)
+            say("the run was computed in FP32: what another precision would meet is told where one is named (--as "
+                "fp16)");
         say(fmt::format("{}: {}", diagnosis.layers.empty() ? "page" : "heat maps", page.string()));
     }
     return exit_code_of(diagnosis);
@@ -328,17 +375,17 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     command->add_option("--patch", a.patch, "Where the patch goes that keeps a probe's modules in FP32")
         ->option_text("FILE");
     command->add_flag("--json", a.json, "Print one JSON object");
-    command->footer(
-        example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                 "invar diagnose runs/fashion_mnist", "invar diagnose runs/fashion_mnist --step 300",
-                 "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
-        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Any other step is trained to "
-                    "again. A probe is what "
-                    "invar_probe.py wrote of a PyTorch run. Exits with 1 where NaN or Inf is found or two "
-                    "probes part, with 2 where it cannot look.",
-                    program_name()) +
-        read_more("DIAGNOSE.md", "tells how to read the table") +
-        read_more("PROBE.md", "tells how to probe a PyTorch run"));
+    command->footer(example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
+                             "invar diagnose runs/fashion_mnist", "invar diagnose runs/fashion_mnist --step 300",
+                             "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
+                    fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Any "
+                                "other step is trained to "
+                                "again. A probe is what "
+                                "invar_probe.py wrote of a PyTorch run. Exits with 1 where NaN or Inf is found or two "
+                                "probes part, with 2 where it cannot look.",
+                                program_name()) +
+                    read_more("DIAGNOSE.md", "tells how to read the table") +
+                    read_more("PROBE.md", "tells how to probe a PyTorch run"));
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 

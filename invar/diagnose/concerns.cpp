@@ -14,6 +14,7 @@ namespace invar {
 namespace {
 
 constexpr int kStepsBefore = 3;     // before a step can stand out
+constexpr double kAstray = 10;      // times the first loss, which no training does: seen before that too
 constexpr double kJump = 8.0;       // times the largest so far
 constexpr double kLayerJump = 4.0;  // what names the module
 constexpr double kMany = 0.1;       // updates that are lost
@@ -82,13 +83,27 @@ ScaleRange scale_range(const Tally& gradients, Dtype format) {
 }
 
 void SpikeWatch::observe(const StepFigures& now, const std::vector<LayerPassages>& layers, std::span<const Batch> group,
-                         std::vector<Concern>& concerns) {
+                         double rate, std::vector<Concern>& concerns) {
     double batch = 0.0;
     for (const Batch& b : group)
         for (const auto& [name, tensor] : b.tensors())
             if (is_floating(tensor.dtype())) batch = std::max(batch, range_of("", tensor).largest);
     const double by = std::max(jump(now.loss, loss_), jump(now.grad_norm, norm_));
     const bool told = std::ranges::find(concerns, Concern::Kind::spike, &Concern::kind) != concerns.end();
+    if (seen_ == 0) first_loss_ = now.loss;
+    const bool hard_batch = seen_ > 0 && jump(batch, batch_) > kLayerJump;
+    if (!told && !hard_batch && seen_ > 0 && seen_ < kStepsBefore && now.loss > kAstray * std::fabs(first_loss_)) {
+        Concern concern;
+        concern.kind = Concern::Kind::spike;
+        concern.step = seen_ + 1;
+        concern.remedy = Remedy::of_learning_rate(rate / 10);
+        concern.text = fmt::format(
+            "step {}: the loss is {:.3g} times that of the untrained network, in FP32 too: the "
+            "learning rate is too high",
+            concern.step, now.loss / std::fabs(first_loss_));
+        concerns.push_back(std::move(concern));
+        astray_ = true;
+    }
     if (seen_ >= kStepsBefore && by > kJump && !told) {  // what follows the first one follows from it
         Concern concern;
         concern.kind = Concern::Kind::spike;
@@ -151,8 +166,8 @@ void add_range_concerns(Diagnosis& d) {
                       : d.scaling == Scaling::fixed
                           ? fmt::format(" at the loss scale {:g}, which scaler.dynamic=false keeps", d.scale_survived)
                           : " without a loss scale";
-        const bool by_scale =
-            direction == Direction::backward && d.scaled && d.scaling != Scaling::moving && d.scale.vanishing <= kTooMuchLost;
+        const bool by_scale = direction == Direction::backward && d.scaled && d.scaling != Scaling::moving &&
+                              d.scale.vanishing <= kTooMuchLost;
         if (by_scale)
             c.remedy = d.scaling == Scaling::off ? Remedy::of_scaling()
                                                  : Remedy::of_init_scale(std::exp2(d.scale.recommended));

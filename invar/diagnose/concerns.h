@@ -12,10 +12,14 @@ namespace invar {
 class SpikeWatch {
   public:
     void observe(const StepFigures& now, const std::vector<LayerPassages>& layers, std::span<const Batch> group,
-                 std::vector<Concern>& concerns);
+                 double rate, std::vector<Concern>& concerns);
+    // Whether the first steps have thrown the loss far off in FP32. What low precision meets from there on follows.
+    bool astray() const { return astray_; }
 
   private:
     int seen_ = 0;
+    bool astray_ = false;
+    double first_loss_ = 0.0;
     double loss_ = 0.0, norm_ = 0.0, batch_ = 0.0;      // the largest so far
     std::map<std::string, double> forward_, backward_;  // by module
 };

@@ -98,7 +98,8 @@ bool Run::step(const StepStart& start) {
     // Formats follow from the precision alone, so they are learnt once; a format that cannot be run goes by BF16's.
     if (map_.ops.empty())
         replayed(start, o_.replays ? o_.candidate : Precision::parse("bf16-mixed"), d_.scale_survived, &map_);
-    const std::optional<SampledStep> low = try_candidate(start);
+    const bool found_before = bool(d_.finding);
+    const std::optional<SampledStep> low = spikes_.astray() ? std::nullopt : try_candidate(start);
     Instruments now(map_, o_.format);
     SampledStep exact;
     BothWatch both(now, exact.ops);
@@ -117,7 +118,8 @@ bool Run::step(const StepStart& start) {
     updates.add_to(d_.updates);
 
     StepFigures figures{full.loss, double(setup_.optimizer->state().grad_norm)};
-    spikes_.observe(figures, now.layers, start.group, d_.concerns);
+    spikes_.observe(figures, now.layers, start.group, setup_.optimizer->groups()[0].lr, d_.concerns);
+    if (spikes_.astray() && !found_before) d_.finding = {};
     d_.figures.push_back(figures);
     for (const LayerPassages& layer : now.layers) {
         const auto same = [&](const LayerPassages& other) { return other.module == layer.module; };
@@ -163,9 +165,11 @@ Diagnosis Run::run() {
     Tally gradients(1);
     for (const LayerPassages& layer : d_.layers) gradients.add(layer.backward.low);
     d_.scale = scale_range(gradients, o_.format);
-    add_range_concerns(d_);
-    add_significance_concern(d_);
-    if (o_.replays) add_update_concern(d_, o_.candidate);
+    if (!spikes_.astray()) {
+        add_range_concerns(d_);
+        add_significance_concern(d_);
+        if (o_.replays) add_update_concern(d_, o_.candidate);
+    }
     d_.concerns.insert(d_.concerns.begin(), run_faults_.begin(), run_faults_.end());
     return d_;
 }

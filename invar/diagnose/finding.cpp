@@ -12,7 +12,7 @@ std::string_view name_of(Direction direction) {
 }
 
 std::string_view name_of(Blame blame) {
-    constexpr std::string_view kNames[] = {"precision", "loss scale", "model", "data", "weights"};
+    constexpr std::string_view kNames[] = {"precision", "loss scale", "model", "data", "weights", "learning rate"};
     return kNames[static_cast<std::size_t>(blame)];
 }
 
@@ -80,9 +80,14 @@ std::string Finding::text() const {
     for (const Range& range : inputs) lines += fmt::format("  {}\n", range.str());
     lines += fmt::format("  {}\n", result.str());
     lines += fmt::format("to blame: {}; {}\n", name_of(blame), explanation);
-    if (remedy)
-        lines += fmt::format("remedy: {}{}\n", remedy.str(), verified ? " (replayed with it, the step is finite)" : "");
+    if (remedy) lines += fmt::format("remedy: {} {}\n", remedy.str(), remedy_tried());
     return lines;
+}
+
+std::string Finding::remedy_tried() const {
+    if (!verified) return remedy ? "(not tried)" : "";
+    return remedy.kind == Remedy::Kind::learning_rate ? "(the same steps were trained with it, and go well)"
+                                                      : "(replayed with it, the step is finite)";
 }
 
 }  // namespace invar

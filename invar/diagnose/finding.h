@@ -15,11 +15,12 @@ enum class Direction : std::uint8_t { forward, backward };
 std::string_view name_of(Direction direction);
 
 enum class Blame : std::uint8_t {
-    precision,   // FP32 survives the whole step
-    loss_scale,  // the same precision survives it at a smaller loss scale
-    model,       // FP32 does not survive it either
-    data,        // the batch itself is not finite
-    weights,     // the weights were not finite before the step
+    precision,      // FP32 survives the whole step
+    loss_scale,     // the same precision survives it at a smaller loss scale
+    model,          // FP32 does not survive it either
+    data,           // the batch itself is not finite
+    weights,        // the weights were not finite before the step
+    learning_rate,  // from before the trouble on FP32 goes astray too, and more slowly it does not
 };
 std::string_view name_of(Blame blame);
 
@@ -54,8 +55,10 @@ struct Finding {
     Blame blame = Blame::model;
     std::string explanation;  // sentences
     Remedy remedy;            // what should mend it
-    bool verified = false;    // the step was replayed with the remedy and was finite
+    bool verified = false;    // the step was replayed with the remedy and was finite; with a rate, all up to it
 
+    // How the remedy was tried: "(replayed with it, the step is finite)"; "" where it was not.
+    std::string remedy_tried() const;
     // "linear in fc1, forward"
     std::string where() const;
     // "in FP32: this operation is finite, the whole step is finite"

@@ -74,8 +74,7 @@ Explanation explain(Setup& setup, const FailedStep& step) {
     } catch (const Error& error) {  // the run has a reason of its own to tell
         tried = fmt::format("its steps could not be tried again: {}", error.what());
     }
-    const bool nobody = why.full_precision == Explanation::FullPrecision::fails;
-    if (finding) why.cause = nobody ? happened(finding) : one_line(finding);
+    if (finding) why.cause = why.of_any_precision() ? happened(finding) : one_line(finding);
     if (!tried.empty()) why.cause += (why.cause.empty() ? "" : "; ") + tried;
     return why;
 }

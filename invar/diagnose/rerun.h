@@ -28,7 +28,9 @@ class Rerun {
     // Trains until so many steps are done, or the run breaks, which is then told; `after` every step.
     std::optional<Instability> train_until(std::int64_t step, const std::function<void()>& after = {});
     // Whether the loss was thrown off and has not come back yet.
-    bool is_thrown_off() const { return stability_.thrown_off_at() != nullptr; }
+    bool is_thrown_off() const { return stability_.is_thrown_off(); }
+    // Whether the last losses lie below that of the untrained network by more than chance explains.
+    bool has_learnt() const;
     Setup& setup() { return setup_; }
     const Progress& progress() const { return progress_; }
 
@@ -38,13 +40,21 @@ class Rerun {
     PrecisionPlan plan_;
     Progress progress_;
     Stability stability_;
+    std::vector<double> losses_;
 };
 
 // Steps that are worth doing again.
 inline constexpr std::int64_t kMostStepsAgain = 1000;
 
-// What FP32 makes of the steps to the failed one and some after it; and, where it fails too, a learning rate with which
-// they go well. Sets that and the remedy; says it in a sentence.
+// Steps after a leap by which it shows where the loss goes.
+inline constexpr std::int64_t kStepsAfter = 25;
+
+// A tenth, a hundredth or a thousandth of the learning rate with which the steps until then go well: the largest that
+// is seen to learn, else the largest that stays. Nothing where none does.
+Remedy slower_rate(const RerunStart& start, std::int64_t until);
+
+// What FP32 makes of the steps to the failed one and some after it; and, where it is thrown off too, a learning rate
+// with which they go well. Sets that and the remedy; says it in a sentence.
 std::string try_in_full_precision(const RerunStart& start, const FailedStep& step, Explanation& why);
 
 }  // namespace invar

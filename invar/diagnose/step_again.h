@@ -8,6 +8,7 @@
 
 #include "invar/config/config.h"
 #include "invar/diagnose/failure.h"
+#include "invar/train/recovery_policy.h"
 
 namespace invar {
 
@@ -26,5 +27,12 @@ WayToStep way_to_step(const std::filesystem::path& run, const Config& config, st
 
 // The state before it, and its batches. `config` is the run's; its precision becomes that of the step.
 Failure state_before(const WayToStep& way, Config& config, const std::function<void(double)>& progress = {});
+
+// The loss that the log has for the step; nothing where it has none.
+std::optional<double> logged_loss(const std::filesystem::path& run, std::int64_t step);
+
+// What FP32 makes of the steps from before the trouble on: as the run has said when it ended, else they are trained now
+// from a checkpoint that is none of the trouble's. Unknown for ranks, and where that would be too many steps.
+Explanation tried_from_before(const std::filesystem::path& run, const Config& config, const Failure& failure);
 
 }  // namespace invar

@@ -6,6 +6,19 @@
 
 namespace invar {
 
+constexpr std::string_view kInFullPrecision[] = {"unknown", "survives", "thrown_off", "fails"};
+
+std::string_view name_of(Explanation::FullPrecision full_precision) {
+    return kInFullPrecision[static_cast<std::size_t>(full_precision)];
+}
+
+Explanation::FullPrecision full_precision_named(std::string_view name) {
+    const auto found = std::ranges::find(kInFullPrecision, name);
+    return found == std::end(kInFullPrecision)
+               ? Explanation::FullPrecision::unknown
+               : static_cast<Explanation::FullPrecision>(found - std::begin(kInFullPrecision));
+}
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -64,8 +77,7 @@ Recovery RecoveryPolicy::decide(const Instability& found, std::int64_t checkpoin
     if (!safer) refuse("there is no safer precision: the model, the data or the learning rate is to blame");
 
     const Explanation why = explain(found, checkpoint, run);
-    if (why.full_precision == Explanation::FullPrecision::fails)
-        give_up(found, "no precision is to blame", checkpoint, run, why);
+    if (why.of_any_precision()) give_up(found, "another precision would not help", checkpoint, run, why);
     Recovery recovery{found.shown_at, checkpoint, setup_.precision.name(), safer->name(),
                       joined(found.reason, text_of(why, true))};
     const auto tried = [&](const Recovery& earlier) { return earlier.remedy == why.remedy; };
@@ -88,7 +100,7 @@ void RecoveryPolicy::give_up(const Instability& found, const std::string& not_re
     failure.why = known ? *known : explain(found, checkpoint, run);
     failure.advice = failure.why.remedy;
     const auto safer = plan_.safer_than(setup_.precision);
-    if (!failure.advice && safer && failure.why.full_precision != Explanation::FullPrecision::fails)
+    if (!failure.advice && safer && !failure.why.of_any_precision())
         failure.advice = Remedy::of_precision(safer->name());
     throw UnstableError(std::move(failure));
 }

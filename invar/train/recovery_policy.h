@@ -34,8 +34,16 @@ struct Explanation {
     bool verified = false;     // the step was replayed with the remedy and was finite
     std::string command = {};  // the command line that tells more; "" where there is none
     // What FP32 makes of the same steps, from before the trouble began.
-    enum class FullPrecision : std::uint8_t { unknown, survives, fails } full_precision = FullPrecision::unknown;
+    enum class FullPrecision : std::uint8_t { unknown, survives, thrown_off, fails };
+    FullPrecision full_precision = FullPrecision::unknown;
+    // Whether no other precision would have spared the run its trouble.
+    bool of_any_precision() const {
+        return full_precision == FullPrecision::thrown_off || full_precision == FullPrecision::fails;
+    }
 };
+// As summary.json has it: "survives", "thrown_off", "fails".
+std::string_view name_of(Explanation::FullPrecision full_precision);
+Explanation::FullPrecision full_precision_named(std::string_view name);
 // Asked before anything is changed.
 using ExplainFailure = std::function<Explanation(Setup&, const FailedStep&)>;
 

@@ -45,6 +45,14 @@ double median_of(std::span<const double> values) {
     return median({values.begin(), values.end()});
 }
 
+// Below it lies a quarter of them.
+double lower_quartile_of(std::span<const double> values) {
+    std::vector<double> all(values.begin(), values.end());
+    const auto place = all.begin() + std::ptrdiff_t(all.size() / 4);
+    std::nth_element(all.begin(), place, all.end());
+    return *place;
+}
+
 }  // namespace
 
 std::string name_of(Instability::Kind kind) {
@@ -98,6 +106,11 @@ double Stability::untrained() const {
     return std::max(std::fabs(losses_.first.value_or(0.0)), 1e-6);
 }
 
+std::optional<std::int64_t> Stability::good_until() const {
+    if (!thrown_) return skipping_since_;
+    return std::min(thrown_->at.before.step, skipping_since_.value_or(thrown_->at.before.step));
+}
+
 Stability::Bounds Stability::loss_bounds() const {
     return {kOfFirst * untrained(), kOfMedian, kWorseThanFirst * untrained(), 0.0};
 }
@@ -106,9 +119,10 @@ std::optional<Instability> Stability::judge(const ReportedStep& step) {
     using Kind = Instability::Kind;
     const StepReport& report = step.report;
     const auto found = [&](Kind kind, std::string reason) {
-        const ReportedStep& began = thrown_ ? thrown_->at : step;
-        return Instability{kind, std::move(reason), step, true, step.step(), began.before.step};
+        return Instability{kind, std::move(reason), step, true, step.step(), good_until().value_or(step.before.step)};
     };
+    skipping_since_.reset();
+    if (report.step.skip) skipping_since_ = step.step() - report.step.skipped_in_a_row;
     if (!std::isfinite(report.loss))
         return found(Kind::loss_nonfinite, std::isnan(report.loss) ? "the loss is NaN" : "the loss is infinite");
     if (report.scale.at_floor)
@@ -136,7 +150,9 @@ std::optional<Instability> Stability::look(const ReportedStep& step) {
                                                   report.loss, report.loss / untrained()));
     const std::optional<double> loss_spike = losses_.spike(report.loss, loss_bounds(), config_);
     const double usual = knows_usual ? losses_.usual() : 0.0;
-    if (usual > kLearntNothing * untrained() && !losses_.falls())
+    // One batch does not tell how an untrained network does, where batches are small; that all others are worse does.
+    const bool never_better = knows_usual && *std::ranges::min_element(losses_.values) > untrained();
+    if (never_better && usual > kLearntNothing * untrained() && !losses_.falls())
         return Instability{Kind::loss_diverged,
                            fmt::format("the loss is {:.4g} in the last {} steps, and was {:.4g} untrained", usual,
                                        config_.window, untrained()),
@@ -160,7 +176,7 @@ std::optional<Instability> Stability::look(const ReportedStep& step) {
 
 // Back is a run that has lost less than half of what it had learnt, or that is within the noise it had.
 void Stability::throw_off(const ReportedStep& step) {
-    thrown_ = {step, 0.0, {}};
+    thrown_ = {step, 0.0, {}, std::int64_t(losses_.values.size()) >= config_.window};
     if (losses_.values.empty()) {
         thrown_->bound = kWorseThanFirst * untrained();
         return;
@@ -177,7 +193,12 @@ std::optional<Instability> Stability::follow(const ReportedStep& step) {
     const std::size_t n = losses.size();
     if (n < kStretch) return std::nullopt;
     const double recent = median_of(std::span(losses).last(kStretch));
-    if (recent <= thrown_->bound) {
+    // Hard batches leave the easy ones as good as they were, and weights that are astray do not. Where nothing is known
+    // but the first loss, which may have been that of an easy one, a single loss as good as that tells.
+    const std::span both = std::span(losses).last(std::min(n, 2 * kStretch));
+    const double good = thrown_->knew_usual ? lower_quartile_of(both) : *std::ranges::min_element(losses);
+    const bool good_now_and_then = good <= thrown_->bound;
+    if (recent <= thrown_->bound || (good_now_and_then && std::int64_t(n) >= config_.window)) {
         for (const double loss : std::span(losses).last(kStretch)) losses_.values.push_back(loss);
         while (std::int64_t(losses_.values.size()) > config_.window) losses_.values.pop_front();
         losses_.above = norms_.above = 0;
@@ -187,7 +208,7 @@ std::optional<Instability> Stability::follow(const ReportedStep& step) {
     if (n < 2 * kStretch) return std::nullopt;
     const double before = median_of(std::span(losses).last(2 * kStretch).first(kStretch));
     const bool waited = recent > kAstray * untrained() || std::int64_t(n) >= config_.window;
-    if (recent < kFalls * before || !waited) return std::nullopt;
+    if (recent < kFalls * before || good_now_and_then || !waited) return std::nullopt;
     Instability found{
         Instability::Kind::loss_diverged,
         fmt::format("the loss has not come back since step {}: {:.4g} in the last {} steps, where at most "
@@ -210,13 +231,19 @@ nlohmann::json Stability::state() const {
         return state;
     };
     nlohmann::json state = {{"losses", of(losses_)}, {"norms", of(norms_)}};
+    if (skipping_since_) state["skipping_since"] = *skipping_since_;
     if (!thrown_) return state;
     const ReportedStep& at = thrown_->at;
     state["thrown"] = {{"step", at.before.step},   {"epoch", at.before.epoch},
                        {"batch", at.before.batch}, {"rng", {at.rng.seed, at.rng.offset}},
                        {"scale", at.scale_before}, {"loss", at.report.loss},
-                       {"bound", thrown_->bound},  {"losses", thrown_->losses}};
+                       {"bound", thrown_->bound},  {"knew_usual", thrown_->knew_usual},
+                       {"losses", thrown_->losses}};
     return state;
+}
+
+bool Stability::in_trouble(const nlohmann::json& state) {
+    return state.contains("thrown") || state.contains("skipping_since");
 }
 
 void Stability::restore(const nlohmann::json& state) {
@@ -226,6 +253,8 @@ void Stability::restore(const nlohmann::json& state) {
     };
     fill(losses_, state.at("losses"));
     fill(norms_, state.at("norms"));
+    skipping_since_.reset();
+    if (state.contains("skipping_since")) skipping_since_ = state.at("skipping_since").get<std::int64_t>();
     thrown_.reset();
     const auto thrown = state.find("thrown");
     if (thrown == state.end()) return;
@@ -234,7 +263,8 @@ void Stability::restore(const nlohmann::json& state) {
     at.rng = {thrown->at("rng").at(0), thrown->at("rng").at(1)};
     at.scale_before = thrown->at("scale");
     at.report.loss = thrown->at("loss");
-    thrown_ = {at, thrown->at("bound"), thrown->at("losses").get<std::vector<double>>()};
+    thrown_ = {at, thrown->at("bound"), thrown->at("losses").get<std::vector<double>>(),
+               thrown->value("knew_usual", true)};
 }
 
 }  // namespace invar

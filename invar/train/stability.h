@@ -40,10 +40,16 @@ class Stability {
     explicit Stability(const StabilityConfig& config) : config_(config) {}
     // Every step, in order.
     std::optional<Instability> judge(const ReportedStep& step);
-    // The step with which the loss was thrown off, as long as it has not come back.
-    const ReportedStep* thrown_off_at() const { return thrown_ ? &thrown_->at : nullptr; }
+    // The loss of the network before it has learnt anything; tiny where no step was judged.
+    double untrained() const;
+    // Whether the loss was thrown off and has not come back.
+    bool is_thrown_off() const { return thrown_.has_value(); }
+    // The last step before what may yet turn out to be trouble: a loss that was thrown off, steps that are skipped.
+    std::optional<std::int64_t> good_until() const;
 
     nlohmann::json state() const;
+    // Whether a state() was taken while something was amiss.
+    static bool in_trouble(const nlohmann::json& state);
     void restore(const nlohmann::json& state);
 
   private:
@@ -71,15 +77,16 @@ class Stability {
         ReportedStep at;
         double bound = 0.0;          // at or below it the run is as good as it was
         std::vector<double> losses;  // since then
+        bool knew_usual = true;      // whether a whole window came before
     };
     std::optional<Instability> look(const ReportedStep& step);
     std::optional<Instability> follow(const ReportedStep& step);
     void throw_off(const ReportedStep& step);
-    double untrained() const;
     Bounds loss_bounds() const;
 
     StabilityConfig config_;
     Window losses_, norms_;  // the norms as logarithms: they differ by factors
+    std::optional<std::int64_t> skipping_since_;
     std::optional<Thrown> thrown_;
 };
 

@@ -82,10 +82,10 @@ CheckpointFolder::StepSet Trainer::kept_checkpoints() const {
         for (const std::int64_t step : callback->kept_checkpoints()) kept.insert(step);
     if (summary_.best_checkpoint) kept.insert(summary_.best_checkpoint->step);
     // Until it is known whether the run gets over it, the last one from before.
-    if (const ReportedStep* const thrown = stability_.thrown_off_at()) {
+    if (const std::optional<std::int64_t> good = stability_.good_until()) {
         std::int64_t before = -1;
         for (const std::int64_t step : folder_->checkpoints().steps())
-            if (step <= thrown->before.step) before = step;
+            if (step <= *good) before = step;
         kept.insert(before);
     }
     return kept;

@@ -99,12 +99,19 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
     summary_.unrated_steps = speed.unrated_steps;
     summary_.waited_share =
         earlier_.waited_share_with((cpu_use() - used_before_).waited_share(), speed.seconds - earlier_.speed.seconds);
-    summary_.all_finite =
-        summary_.losses_finite && kernels_for(setup_.device).all_finite(setup_.optimizer->store().known_weights().view());
+    summary_.all_finite = summary_.losses_finite &&
+                          kernels_for(setup_.device).all_finite(setup_.optimizer->store().known_weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
     if (!summary_.validation.empty()) line.add("val_samples", setup_.test_data->samples_per_epoch());
     if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
-    if (failure != nullptr) line.add("failure", failure->text()).add("failure_reason", failure->reason());
+    if (failure != nullptr) {
+        const Explanation& why = failure->why;
+        line.add("failure", failure->text()).add("failure_reason", failure->reason());
+        if (why.full_precision != Explanation::FullPrecision::unknown) {
+            line.add("failure_in_fp32", name_of(why.full_precision));
+            if (why.verified) line.add("failure_remedy", why.remedy.str());
+        }
+    }
     write_into(*folder_, [&] {
         folder_->sync();  // first: no summary says "finished" of a run whose log lacks lines
         folder_->write_summary(line);

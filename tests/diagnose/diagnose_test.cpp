@@ -160,9 +160,9 @@ TEST(SpikeWatch, NamesTheModuleWhoseValuesJumpFivefold) {
         layers[0].module = "layer1", layers[1].module = "layer2";
         layers[0].forward.all.largest = layers[1].forward.all.largest = 1;
         std::vector<Concern> concerns;
-        for (int step = 0; step < 3; ++step) watch.observe({1, 1}, layers, {}, concerns);
+        for (int step = 0; step < 3; ++step) watch.observe({1, 1}, layers, {}, 0.1, concerns);
         layers[1].forward.all.largest = values;
-        watch.observe({10, 1}, layers, {}, concerns);
+        watch.observe({10, 1}, layers, {}, 0.1, concerns);
         return concerns;
     };
     const std::vector<Concern> jumped = concerns_of(5), stayed = concerns_of(3);
