@@ -111,6 +111,8 @@ std::string scale_sentence(const ProbeDiagnosis& d) {
                                  "no loss scale serves all gradients in FP16: from 2^{} on under 0.1% vanish, beyond "
                                  "2^{} some overflow; at 2^{}, {:.2f}% vanish",
                                  s.least, s.most, s.recommended, 100 * s.vanishing);
+    if (d.weights_bound_scale)
+        text += fmt::format("; the gradient of {} overflows first", printable(d.largest_weight_gradient));
     if (d.ran_fp16)
         text += "; this run was FP16 already: gradients that had vanished are not among them";
     else if (d.vanish_unscaled >= 0.001)
@@ -231,6 +233,7 @@ std::string json_probe(const ProbeDiagnosis& d) {
                      {"exists", d.scale.any_gradients && d.scale.exists()},
                      {"least_log2", d.scale.least},
                      {"most_log2", d.scale.most},
+                     {"bound_by_weight", d.weights_bound_scale ? Json(d.largest_weight_gradient) : Json()},
                      {"recommended_log2", d.scale.recommended}}},
                    {"finding", finding},
                    {"concerns", concerns},
