@@ -129,6 +129,7 @@ int diagnose_two(const ProbeArguments& a) {
     say("a: " + c.title_a);
     say("b: " + c.title_b);
     for (const std::string& name : c.only_in_one) say("only in " + printable(name));
+    for (const std::string& sentence : c.other_calls) say(sentence);
     Table table({"module", "way", "a", "b", "difference", "allowed", ""});
     for (const ProbeDifference& row : c.rows)
         table.row({shortened(row.module), short_of(row.direction), std::string(name_of(row.in_a)),

@@ -146,6 +146,8 @@ std::string parting_sentence(const ProbeComparison& c) {
         std::string text = fmt::format("they agree in all {} step{} to within rounding in {}", c.steps.size(),
                                        c.steps.size() == 1 ? "" : "s", name_of(c.lower));
         if (c.steps.size() > 1) text += " and what that has made of their weights";
+        if (!c.other_calls.empty())
+            text += fmt::format("; {} of them up to a module that ran more often in one", c.other_calls.size());
         if (c.other_weights_from)
             text += fmt::format("; from step {} on their weights differ too much to compare", *c.other_weights_from);
         return text;
@@ -284,6 +286,7 @@ std::string json_comparison(const ProbeComparison& c) {
                    {"steps", c.steps},
                    {"other_weights_from", c.other_weights_from ? Json(*c.other_weights_from) : Json()},
                    {"only_in_one", c.only_in_one},
+                   {"other_calls", c.other_calls},
                    {"rows", rows},
                    {"parting", parting}});
 }
@@ -294,6 +297,7 @@ std::string html_comparison(const ProbeComparison& c) {
         "</dl>\n{}",
         e(c.title_a), e(c.title_b), fmt::join(c.steps, ", "),
         badge(c.parting ? "fail" : "pass", c.parting ? "parts" : "agrees", parting_sentence(c)));
+    for (const std::string& sentence : c.other_calls) body += fmt::format("<p>{}</p>\n", e(sentence));
     body += fmt::format(
         "<h2>Step {}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>module</th><th>class</th><th>direction</th>"
         "<th>a</th><th>b</th><th>difference</th><th>allowed</th></tr></thead>\n<tbody>\n",
