@@ -13,6 +13,7 @@
 #include "invar/cli/diagnose_probe.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/core/shell.h"
 #include "invar/diagnose/failure.h"
 #include "invar/diagnose/probe.h"
@@ -242,7 +243,7 @@ int replay_step(const DiagnoseArguments& a, const fs::path& run, const Failure& 
 
 // Nothing where the words name no probe.
 std::optional<int> diagnose_words_of_probes(const DiagnoseArguments& a) {
-    ProbeArguments probes{{}, a.steps, a.as, a.html, a.patch, a.json};
+    ProbeArguments probes{{}, a.steps, a.step, a.as, a.html, a.patch, a.json};
     bool any = false;
     for (const std::string& word : a.words)
         if (!is_override(word)) probes.folders.push_back(word), any = any || is_probe(word);
@@ -269,9 +270,10 @@ std::optional<int> diagnose_step(const DiagnoseArguments& a, const std::string& 
         return {};
     }
     if (a.step == 0 && way->again() > kMostStepsAgain) {
-        warn(fmt::format("note: the loss of step {} was not finite; `{} diagnose {} --step {}` trains the {} steps "
-                         "before it again, and looks into it",
-                         step, program_name(), shell_word(run), step, way->again()));
+        warn(
+            fmt::format("note: the loss of step {} was not finite; `{} diagnose {} --step {}` trains the {} steps "
+                        "before it again, and looks into it",
+                        step, program_name(), shell_word(run), step, way->again()));
         return {};
     }
     return replay_step(a, run, go_to_step(a, run, config, *way));
@@ -281,8 +283,8 @@ int diagnose_command(DiagnoseArguments& a) {
     if (const std::optional<int> code = diagnose_words_of_probes(a)) return *code;
     const std::string word = a.config();
     const bool of_run = is_run(word);
-    check<UsageError>(of_run || a.step == 0, "--step is for the folder of a run: {} is none",
-                      word.empty() ? "nothing" : word);
+    check<UsageError>(of_run || a.step == 0, "--step is for the folder of a run, or for a probe: {}",
+                      word.empty() ? "here is none" : fmt::format("{} is neither", printable(word)));
     if (of_run && a.step == 0 && has_failure(word)) return replay_step(a, word, load_failure(failure_folder(word)));
     Config config;
     std::optional<Checkpoint> checkpoint;
@@ -318,7 +320,7 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     a.add_to(*command, "[CONFIG|RUN|PROBE [PROBE]] [key=value ...]",
              "An experiment, a YAML file, the folder of a run, or one or two probes of PyTorch runs");
     command->add_option("--steps", a.steps, "Steps to watch")->option_text("N");
-    command->add_option("--step", a.step, "Step of a run to go back to and replay")
+    command->add_option("--step", a.step, "Step of a run to go back to and replay; of a probe, the one to look at")
         ->option_text("N")
         ->check(CLI::PositiveNumber);
     command
@@ -328,17 +330,17 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     command->add_option("--patch", a.patch, "Where the patch goes that keeps a probe's modules in FP32")
         ->option_text("FILE");
     command->add_flag("--json", a.json, "Print one JSON object");
-    command->footer(
-        example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
-                 "invar diagnose runs/fashion_mnist", "invar diagnose runs/fashion_mnist --step 300",
-                 "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
-        fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Any other step is trained to "
-                    "again. A probe is what "
-                    "invar_probe.py wrote of a PyTorch run. Exits with 1 where NaN or Inf is found or two "
-                    "probes part, with 2 where it cannot look.",
-                    program_name()) +
-        read_more("DIAGNOSE.md", "tells how to read the table") +
-        read_more("PROBE.md", "tells how to probe a PyTorch run"));
+    command->footer(example({"invar diagnose fashion_mnist", "invar diagnose fashion_mnist --as bf16 --steps 50",
+                             "invar diagnose runs/fashion_mnist", "invar diagnose runs/fashion_mnist --step 300",
+                             "invar diagnose probe", "invar diagnose probe_fp32 probe_bf16"}) +
+                    fmt::format("\n\nA run that broke keeps the step that did it: `{} diagnose RUN` replays that. Any "
+                                "other step is trained to "
+                                "again. A probe is what "
+                                "invar_probe.py wrote of a PyTorch run. Exits with 1 where NaN or Inf is found or two "
+                                "probes part, with 2 where it cannot look.",
+                                program_name()) +
+                    read_more("DIAGNOSE.md", "tells how to read the table") +
+                    read_more("PROBE.md", "tells how to probe a PyTorch run"));
     command->callback([arguments, &exit_code] { exit_code = diagnose_command(*arguments); });
 }
 

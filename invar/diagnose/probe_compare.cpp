@@ -256,6 +256,7 @@ void explain_by_skips(ProbeParting& parting, const ProbeStep& a, const ProbeStep
 ProbeComparison compare_probes(const Probe& a, const Probe& b) {
     ProbeComparison result;
     result.title_a = a.title(), result.title_b = b.title();
+    result.on_cuda = a.device.starts_with("cuda") || b.device.starts_with("cuda");
     std::set<std::string> in_a, in_b;
     for (const auto& [name, class_name] : a.modules) in_a.insert(name);
     for (const auto& [name, class_name] : b.modules) in_b.insert(name);

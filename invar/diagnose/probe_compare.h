@@ -29,6 +29,7 @@ struct ProbeParting {
 
 struct ProbeComparison {
     std::string title_a, title_b;
+    bool on_cuda = false;                  // either of them
     Dtype lower = Dtype::f32;              // the format of fewer digits that either ran in
     std::vector<std::int64_t> steps;       // that were compared, up to the one where they part
     std::vector<std::string> only_in_one;  // modules, with the probe that has them

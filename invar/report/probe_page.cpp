@@ -75,6 +75,18 @@ std::string_view name_of_why(ProbeParting::Why why) {
     return kNames[static_cast<std::size_t>(why)];
 }
 
+// A difference of its size on a GPU, where a product may have been made: by the module itself, by code between modules,
+// or on the way of a gradient.
+bool tf32_may_explain(const ProbeComparison& c) {
+    using Why = ProbeParting::Why;
+    const ProbeParting& p = *c.parting;
+    const bool of_product = p.why == Why::between_modules ||
+                            (p.why == Why::rounding &&
+                             (p.direction == Direction::backward || autocast_rule(p.class_name) == AutocastRule::low));
+    return c.on_cuda && of_product && c.lower == Dtype::f32 && p.difference > p.allowed &&
+           p.difference < 4 * tf32_info().epsilon;
+}
+
 std::string counted_steps(std::int64_t count) {
     return count == 0 ? "no step" : fmt::format("{} step{}", count, count == 1 ? "" : "s");
 }
@@ -187,8 +199,7 @@ std::string parting_sentence(const ProbeComparison& c) {
     else
         text +=
             fmt::format("they part at {}: its results differ {}; its inputs differ by {:.2g}", where, amount, p.inputs);
-    if (c.lower == Dtype::f32 && p.difference > p.allowed && p.difference < 4 * tf32_info().epsilon)
-        text += "; TF32 in one of them would explain it (torch.backends.cuda.matmul.allow_tf32)";
+    if (tf32_may_explain(c)) text += "; TF32 in one of them would explain it (torch.backends.cuda.matmul.allow_tf32)";
     return text;
 }
 

@@ -230,6 +230,24 @@ TEST_F(ProbeComparisonTest, ComparesUpToAModuleThatARouterHasChosenOtherwise) {
     EXPECT_TRUE(compared({{"autocast", "bfloat16"}}).parting) << "what comes before is compared";
 }
 
+TEST_F(ProbeComparisonTest, SuspectsTf32OnlyWhereAGpuMakesAProduct) {
+    const std::vector<Planted> good = b_;
+    const auto suspected = [&](const std::string& module, const std::string& kind, bool on_cuda) {
+        b_ = good;
+        disturb(module, kind, 1e-3f);
+        ProbeComparison c = compared();
+        EXPECT_FALSE(c.on_cuda) << "the probes say cpu";
+        EXPECT_TRUE(c.parting);
+        c.on_cuda = on_cuda;
+        return parting_sentence(c).find("TF32") != std::string::npos;
+    };
+    EXPECT_TRUE(suspected("fc1", "output", true));
+    EXPECT_FALSE(suspected("fc1", "output", false));
+    EXPECT_FALSE(suspected("act", "output", true)) << "an activation multiplies no matrices";
+    EXPECT_TRUE(suspected("fc2", "input", true)) << "code between modules may";
+    EXPECT_TRUE(suspected("act", "output_grad", true)) << "made by fc2";
+}
+
 TEST_F(ProbeComparisonTest, GoesOnToTheStepWhereTheyPart) {
     probes::plant(folder_ / "a", {{1, a_}, {500, a_}, {1000, a_}, {2000, a_}});
     const std::vector<Planted> good = b_;

@@ -263,6 +263,7 @@ TEST_F(ProbeTest, TellsWhereNanArisesAndWhoIsToBlame) {
     const ProbeDiagnosis loss = diagnosed(good_, {{"loss", "inf"}, {"failed", true}});
     ASSERT_TRUE(loss.finding);
     EXPECT_EQ(loss.finding->module, "loss");
+    EXPECT_TRUE(loss.finding->remedy.starts_with("look first for NaN or Inf in the targets")) << loss.finding->remedy;
 }
 
 TEST_F(ProbeTest, CountsWhatIsNotFiniteAndTellsHowLargeTheInputsWere) {
