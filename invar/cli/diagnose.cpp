@@ -14,6 +14,7 @@
 #include "invar/cli/diagnose_probe.h"
 #include "invar/cli/start_up.h"
 #include "invar/core/error.h"
+#include "invar/core/printable.h"
 #include "invar/core/shell.h"
 #include "invar/diagnose/failure.h"
 #include "invar/diagnose/probe.h"
@@ -270,7 +271,7 @@ int replay_step(const DiagnoseArguments& a, const fs::path& run, const Failure& 
 
 // Nothing where the words name no probe.
 std::optional<int> diagnose_words_of_probes(const DiagnoseArguments& a) {
-    ProbeArguments probes{{}, a.steps, a.as, a.html, a.patch, a.json};
+    ProbeArguments probes{{}, a.steps, a.step, a.as, a.html, a.patch, a.json};
     bool any = false;
     for (const std::string& word : a.words)
         if (!is_override(word)) probes.folders.push_back(word), any = any || is_probe(word);
@@ -321,8 +322,8 @@ int diagnose_command(DiagnoseArguments& a) {
     if (const std::optional<int> code = diagnose_words_of_probes(a)) return *code;
     const std::string word = a.config();
     const bool of_run = is_run(word);
-    check<UsageError>(of_run || a.step == 0, "--step is for the folder of a run: {} is none",
-                      word.empty() ? "nothing" : word);
+    check<UsageError>(of_run || a.step == 0, "--step is for the folder of a run, or for a probe: {}",
+                      word.empty() ? "here is none" : fmt::format("{} is neither", printable(word)));
     if (of_run && a.step == 0 && has_failure(word)) return replay_step(a, word, load_failure(failure_folder(word)));
     Config config;
     std::optional<Checkpoint> checkpoint;
@@ -365,7 +366,7 @@ void add_diagnose(CLI::App& app, int& exit_code) {
     a.add_to(*command, "[CONFIG|RUN|PROBE [PROBE]] [key=value ...]",
              "An experiment, a YAML file, the folder of a run, or one or two probes of PyTorch runs");
     command->add_option("--steps", a.steps, "Steps to watch")->option_text("N");
-    command->add_option("--step", a.step, "Step of a run to go back to and replay")
+    command->add_option("--step", a.step, "Step of a run to go back to and replay; of a probe, the one to look at")
         ->option_text("N")
         ->check(CLI::PositiveNumber);
     command

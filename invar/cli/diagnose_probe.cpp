@@ -93,6 +93,14 @@ void print_diagnosis(const ProbeDiagnosis& d) {
     if (d.healthy()) say(paint(Colour::green, healthy_sentence(d)));
 }
 
+void keep_step(Probe& probe, std::int64_t step) {
+    std::vector<std::int64_t> there;
+    for (const ProbeLine& line : probe.lines) there.push_back(line.step);
+    std::erase_if(probe.lines, [&](const ProbeLine& line) { return line.step != step; });
+    check<UsageError>(!probe.lines.empty(), "--step {}: {} has none of that number; it has {}", step,
+                      probe.folder.string(), fmt::join(there, ", "));
+}
+
 int diagnose_one(const ProbeArguments& a) {
     const fs::path folder = a.folders[0];
     std::optional<Dtype> as;
@@ -101,7 +109,9 @@ int diagnose_one(const ProbeArguments& a) {
         check<UsageError>(formats.size() == 1, "--as {}: one format at a time; for FP8 say e4m3 or e5m2", a.as);
         as = formats[0];
     }
-    const ProbeDiagnosis d = diagnose_probe(open_probe(folder), as, a.steps);
+    Probe probe = open_probe(folder);
+    if (a.step != 0) keep_step(probe, a.step);
+    const ProbeDiagnosis d = diagnose_probe(probe, as, a.steps);
     for (const std::string& reason : d.passed_over) warn("note: passed over a step: " + reason);
     const std::string patch = d.keep_fp32.empty() ? "" : fp32_patch(d.keep_fp32, folder.string());
     const fs::path page = write_text(a.html, folder / "diagnosis.html", html_probe(d, patch));
@@ -118,8 +128,9 @@ int diagnose_one(const ProbeArguments& a) {
 }
 
 int diagnose_two(const ProbeArguments& a) {
-    check<UsageError>(a.as.empty() && a.patch.empty(),
-                      "--as and --patch are for one probe; two are held against each other");
+    check<UsageError>(a.as.empty() && a.patch.empty() && a.step == 0,
+                      "--as, --patch and --step are for one probe; two are held against each other from the first step "
+                      "that both have");
     const ProbeComparison c = compare_probes(open_probe(a.folders[0]), open_probe(a.folders[1]));
     const fs::path page = write_text(a.html, fs::path(a.folders[1]) / "comparison.html", html_comparison(c));
     if (a.json) {
@@ -129,6 +140,7 @@ int diagnose_two(const ProbeArguments& a) {
     say("a: " + c.title_a);
     say("b: " + c.title_b);
     for (const std::string& name : c.only_in_one) say("only in " + printable(name));
+    for (const std::string& sentence : c.other_calls) say(sentence);
     Table table({"module", "way", "a", "b", "difference", "allowed", ""});
     for (const ProbeDifference& row : c.rows)
         table.row({shortened(row.module), short_of(row.direction), std::string(name_of(row.in_a)),

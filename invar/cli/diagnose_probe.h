@@ -9,6 +9,7 @@ namespace invar::cli {
 struct ProbeArguments {
     std::vector<std::string> folders;
     int steps = 10;
+    std::int64_t step = 0;  // this one alone; 0: the last ones
     std::string as, html, patch;
     bool json = false;
 };

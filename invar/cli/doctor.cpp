@@ -227,6 +227,8 @@ void say_json(const DeviceHealth& health) {
 }
 
 std::vector<Device> devices_of(const std::string& word, std::string& without_gpu) {
+    check<UsageError>(word == "all" || word == "cpu" || word.starts_with("cuda"),
+                      "--device {}: use cpu, cuda, cuda:N or all", word);
     if (word != "all") return {resolve_device(word)};
     without_gpu = why_no_cuda();
     std::vector<Device> all{Device::cpu()};
@@ -261,7 +263,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("doctor", "See in seconds what this machine can be trusted with");
     auto arguments = std::make_shared<DoctorArguments>();
     DoctorArguments& a = *arguments;
-    command->add_option("--device", a.device, "What to look at: cpu, cuda or all")->option_text("DEVICE");
+    command->add_option("--device", a.device, "What to look at: cpu, cuda, cuda:N or all")->option_text("DEVICE");
     command->add_option("--threads", a.threads, "Threads of the CPU; 0 is one per core")->option_text("N");
     command->add_option("--seed", a.seed, "Of the numbers that are tried")
         ->option_text("N")

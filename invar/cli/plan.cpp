@@ -1,10 +1,12 @@
 // `invar plan`: memory, traffic and time of a run on so many ranks, before anything runs.
 #include "invar/plan/plan.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
@@ -23,8 +25,9 @@ namespace {
 
 struct PlanArguments : ConfigArguments {
     std::vector<std::string> precisions, strategies = {"ddp", "zero1", "zero2"};
-    int ranks = 1, node = 0;
-    double link = 0, network = 0, memory = 0;
+    int ranks = 1;
+    std::optional<int> node;  // these four: the card's own
+    std::optional<double> link, network, memory;
     std::string card, wire = "fp32", html;
     bool json = false, quick = false;
 };
@@ -101,19 +104,35 @@ Card card_for(const PlanArguments& a, const Config& config, const std::vector<Pr
     } else {
         card = card_named(a.card);
     }
-    check<UsageError>(a.node >= 0, "--node {}: must be at least 1", a.node);
+    check<UsageError>(a.node.value_or(1) >= 1, "--node {}: must be at least 1", a.node.value_or(1));
     constexpr double kMost = 1e6;
     for (const auto& [flag, value] : {std::pair{"--link", a.link}, {"--network", a.network}, {"--memory", a.memory}})
-        check<UsageError>(value >= 0 && value <= kMost, "{} {}: must be above 0, and at most {:.0f}", flag, value,
-                          kMost);
-    if (a.node > 0) card.node = a.node;
-    if (a.link > 0) card.link = 1e9 * a.link;
-    if (a.network > 0) card.network = 1e9 * a.network;
-    if (a.memory > 0) card.memory = std::int64_t(a.memory * double(std::int64_t(1) << 30));
+        check<UsageError>(!value || (*value > 0 && *value <= kMost), "{} {}: must be above 0, and at most {:.0f}", flag,
+                          value.value_or(0), kMost);
+    if (a.node) card.node = *a.node;
+    if (a.link) card.link = 1e9 * *a.link;
+    if (a.network) card.network = 1e9 * *a.network;
+    if (a.memory) card.memory = std::int64_t(*a.memory * double(std::int64_t(1) << 30));
     return card;
 }
 
-void show(const Plan& plan, const Config& config) {
+// Only what the tables do not contradict: a smaller batch unless it was looked for and not even one sample fits, ranks
+// unless 1024 are too few.
+std::string what_may_help(const Plan& plan, const Config& config, bool searched) {
+    std::vector<std::string> ways;
+    const auto has_batch = [](const PlanRow& row) { return row.largest_batch > 0; };
+    if (!searched || std::any_of(plan.rows.begin(), plan.rows.end(), has_batch)) ways.emplace_back("a smaller batch");
+    if (config.trainer.recompute == "none") ways.emplace_back("trainer.recompute=block");
+    const PlanRow* fewest = nullptr;
+    for (const PlanRow& row : plan.scaling)
+        if (row.fits && (fewest == nullptr || row.ranks.count < fewest->ranks.count)) fewest = &row;
+    if (fewest != nullptr)
+        ways.push_back(fmt::format("{} ranks with {}", fewest->ranks.count, name_of(fewest->ranks.strategy)));
+    ways.emplace_back("a larger card");
+    return fmt::format("nothing fits; use {}", fmt::join(ways, " or "));
+}
+
+void show(const Plan& plan, const Config& config, bool searched) {
     const Card& card = plan.card;
     say(fmt::format("{}, {} parameters, {} a step and rank, on {} of {}{}", config.model.name(),
                     human_count(plan.parameters), count_of(plan.samples_per_step, "sample"),
@@ -130,10 +149,7 @@ void show(const Plan& plan, const Config& config) {
                     "between nodes",
                     plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
     print(scaling_table(plan));
-    if (!plan.any_fits())
-        say(paint(Colour::red,
-                  "nothing fits; use a smaller batch, trainer.recompute=block, more ranks with zero2, or a "
-                  "larger card"));
+    if (!plan.any_fits()) say(paint(Colour::red, what_may_help(plan, config, searched)));
 }
 
 int plan_command(const PlanArguments& a) {
@@ -160,7 +176,7 @@ int plan_command(const PlanArguments& a) {
         for (const PlanRow& row : plan.rows) say(json_of(row, plan.unit));
         for (const PlanRow& row : plan.scaling) say(json_of(row, plan.unit));
     } else {
-        show(plan, options.base);
+        show(plan, options.base, options.largest_batch);
         if (!a.html.empty()) say(fmt::format("the page is in {}", a.html));
     }
     return plan.any_fits() ? 0 : 1;

@@ -232,10 +232,7 @@ void add_predict(CLI::App& app, int& exit_code) {
     PredictArguments& a = *arguments;
     a.add_to(*command, "RUN|CHECKPOINT IMAGE|FOLDER ... [key=value ...]",
              "The folder of a run or the file of a checkpoint, and JPEG, PNG or WebP files or folders of them");
-    command
-        ->add_option("-o,--out,--output", a.out,
-                     "Folder for predictions.json and pictures; predictions where it is not given")
-        ->option_text("DIR");
+    command->add_option("-o,--out,--output", a.out, "Folder for predictions.json and pictures")->option_text("DIR");
     command->add_option("--checkpoint", a.checkpoint, "Which one of a run: last, best or the file of a checkpoint")
         ->type_name("WHICH");
     command->add_flag("--json", a.json, "Print one JSON object a line and image");

@@ -43,6 +43,14 @@ class HelpPages : public CLI::Formatter {
         if (!is_positional || option->get_option_text().empty()) return Formatter::make_option(option, is_positional);
         return fmt::format("  {}\n      {}\n", option->get_option_text(), option->get_description());
     }
+    // With the value that is taken where none is given. Zero and nothing stand for what the description says.
+    std::string make_option_desc(const CLI::Option* option) const override {
+        const std::string value = option->get_default_str(), text = Formatter::make_option_desc(option);
+        const bool takes_value = option->get_expected_max() > 0 && !option->get_positional() &&
+                                 !option->get_option_text().empty();  // else the parser writes it
+        const bool tells = takes_value && !value.empty() && value != "0" && !value.starts_with('[');
+        return tells ? fmt::format("{} (default: {})", text, value) : text;
+    }
     // Commands that take a configuration show what it can choose.
     std::string make_footer(const CLI::App* app) const override {
         const std::string footer = Formatter::make_footer(app);
@@ -69,6 +77,18 @@ void check_command(const CLI::App& app, int argc, char** argv) {
     }
 }
 
+// By the type that the parser gives it, as in INT:POSITIVE or INT:INT in [1 - 1000]; "" where that is any text.
+std::string values_of(const CLI::Option& option) {
+    const std::string type = option.get_type_name();
+    const bool whole = type.starts_with("INT") || type.starts_with("UINT");
+    if (!whole && !type.starts_with("FLOAT")) return "";
+    const std::string number = whole ? "a whole number" : "a number";
+    const std::size_t from = type.find(" in ["), to = type.find(']');
+    if (from != type.npos && to != type.npos) return number + " in " + type.substr(from + 4, to + 1 - (from + 4));
+    if (type.find("NONNEGATIVE") != type.npos || type.starts_with("UINT")) return number + " that is not negative";
+    return type.find("POSITIVE") != type.npos ? number + " above 0" : number;
+}
+
 // What the parser found wrong with an option, in words of our own.
 std::string fault_of(const CLI::App& command, const CLI::ParseError& error) {
     const std::string text = error.what();
@@ -77,8 +97,9 @@ std::string fault_of(const CLI::App& command, const CLI::ParseError& error) {
         if (error.get_name() == "RequiredError")
             return fmt::format("{} is missing ({})", option->get_name(), option->get_option_text());
         if (error.get_name() == "ArgumentMismatch") return option->get_name() + " needs a value";
-        return fmt::format("{} {}: it does not take such a value", option->get_name(),
-                           fmt::join(option->results(), " "));
+        const std::string values = values_of(*option);
+        return fmt::format("{} {}: {}", option->get_name(), fmt::join(option->results(), " "),
+                           values.empty() ? "it does not take such a value" : "it takes " + values);
     }
     return "this command line cannot be understood";
 }
@@ -153,9 +174,10 @@ int run(int argc, char** argv) {
     app.set_version_flag("--version", "invar " INVAR_VERSION, "Print the version and leave");
     app.set_help_flag("-h,--help", "Print this help and leave");
     app.require_subcommand(0, 1);
+    app.option_defaults()->always_capture_default();
     app.footer(
         example({"invar train synthetic --mixed_precision bf16"}) +
-        fmt::format("\n\n`{} COMMAND --help`", program_name()) +
+        fmt::format("\n\n`{0} COMMAND --help`, or `{0} help COMMAND`,", program_name()) +
         " tells about one command. Exit codes: 0 good; 1 FAIL, NaN found, or a run that "
         "failed;\n2 trouble with what was asked, a missing file say; 3 MARGINAL; 4 INVALID; 128 + the signal that "
         "interrupted it.");

@@ -12,8 +12,8 @@ namespace invar {
 
 namespace {
 
-constexpr std::size_t kLongest = 60;       // characters of what the data say of themselves
-constexpr std::int64_t kChunk = 256;       // samples read at once, fewer where they are large:
+constexpr std::size_t kLongest = 60;  // characters of what the data say of themselves
+constexpr std::int64_t kChunk = 256;  // samples read at once, fewer where they are large:
 constexpr std::int64_t kChunkValues = 1 << 24;
 constexpr std::size_t kMostLabels = 1000;  // whole numbers of more kinds are no classes
 
@@ -50,8 +50,9 @@ class Collector {
     }
 
     TensorSummary finish() {
-        summary.mean = finite_ > 0 ? sum_ / double(finite_) : 0.0;
-        if (finite_ == 0) summary.min = summary.max = std::numeric_limits<double>::quiet_NaN();
+        const double none = std::numeric_limits<double>::quiet_NaN();
+        summary.mean = finite_ > 0 ? sum_ / double(finite_) : none;
+        if (finite_ == 0) summary.min = summary.max = none;
         return std::move(summary);
     }
 
@@ -84,6 +85,7 @@ class Collector {
 std::string text_of(const TensorSummary& t) {
     const std::string kind = fmt::format("{} {}{}{}", t.name, name_of(t.dtype), t.shape.rank() > 0 ? t.shape.str() : "",
                                          t.varies ? " and others" : "");
+    if (t.labels.empty() && std::isnan(t.mean)) return fmt::format("{} without a finite value", kind);
     if (t.labels.empty()) return fmt::format("{} from {:.4g} to {:.4g}, mean {:.4g}", kind, t.min, t.max, t.mean);
     std::int64_t all = 0, fewest = std::numeric_limits<std::int64_t>::max(), most = 0;
     for (const auto& [value, label] : t.labels) {
@@ -138,11 +140,12 @@ DataCheck check_data(const Task& task, Split split, std::int64_t most_samples, d
         result.tensors.push_back(collector.finish());
         const TensorSummary& t = result.tensors.back();
         texts.push_back(text_of(t));
-        // A constant target is learned at once, and nothing is learned from a constant x.
+        // A constant target is learned at once, nothing is learned from a constant x, and neither tests what was.
         const bool named = t.name == "x" || t.name == "y";
-        if (split == Split::train && named && result.read > 1 && t.min == t.max && t.not_finite == 0) {
+        if (named && result.read > 1 && t.min == t.max && t.not_finite == 0) {
             result.mark = std::max(result.mark, Mark::warn);
-            texts.back() += ", the same in every sample: there is nothing to learn";
+            texts.back() += fmt::format(", the same in every sample: there is nothing to {}",
+                                        split == Split::train ? "learn" : "tell apart");
         }
         if (t.not_finite == 0) continue;
         result.mark = Mark::fail;

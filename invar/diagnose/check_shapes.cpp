@@ -113,7 +113,9 @@ ShapeCheck check_shapes(const Task& task, const Config& config, std::span<const 
         const NoGrad no_grad;
         forward_backward(loss, *model, kFullPrecision, {&batch, 1}, [&](const Tensor& l) { result.loss = l.item(); });
     }
-    if (!std::isfinite(result.loss) && fails(fmt::format("the loss of {} samples is {}", batch.size, result.loss)))
+    if (!std::isfinite(result.loss) &&
+        fails(fmt::format("the loss of {} samples is {}", batch.size,
+                          std::isnan(result.loss) ? std::abs(result.loss) : result.loss)))
         return result;
     for (const DataCheck& each : data)
         if (result.classes > 0 && fails(label_beyond(each, result.classes))) return result;

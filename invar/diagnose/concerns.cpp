@@ -67,18 +67,26 @@ Lost most_lost(const Passage& passage, Dtype format, int exponent) {
 }  // namespace
 
 ScaleRange scale_range(const Tally& gradients, Dtype format) {
+    return scale_for_both(gradients, Tally(0), format);
+}
+
+ScaleRange scale_for_both(const Tally& a, const Tally& b, Dtype format) {
     constexpr double kFew = 0.001;
     constexpr int kFarthest = 126;
     constexpr int kHeadRoom = 3;  // doublings left for steps that were not seen
+    const double largest = std::max(a.largest, b.largest);
+    const auto vanishing = [&](int exponent) {
+        return std::max(vanishing_share(a, format, exponent), vanishing_share(b, format, exponent));
+    };
     ScaleRange range;
-    range.any_gradients = gradients.counted() > 0;
+    range.any_gradients = a.counted() + b.counted() > 0;
     if (!range.any_gradients) return range;
-    range.most = int(std::floor(std::log2(format_info(format).max) - std::log2(gradients.largest)));
+    range.most = int(std::floor(std::log2(format_info(format).max) - std::log2(largest)));
     range.most = std::min(range.most, kFarthest);
     range.least = -kFarthest;
-    while (range.least < kFarthest && vanishing_share(gradients, format, range.least) >= kFew) ++range.least;
+    while (range.least < kFarthest && vanishing(range.least) >= kFew) ++range.least;
     range.recommended = std::max(std::min(range.least, range.most), range.most - kHeadRoom);
-    range.vanishing = vanishing_share(gradients, format, range.recommended);
+    range.vanishing = vanishing(range.recommended);
     return range;
 }
 

@@ -34,6 +34,8 @@ struct ScaleRange {
 };
 // Of gradients that were tallied unscaled.
 ScaleRange scale_range(const Tally& gradients, Dtype format);
+// Scales that keep all but 0.1% of either; either may be empty.
+ScaleRange scale_for_both(const Tally& a, const Tally& b, Dtype format);
 
 struct LostUpdates {
     std::string parameter;

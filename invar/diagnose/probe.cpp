@@ -218,7 +218,8 @@ ProbeStep Probe::load(const ProbeLine& line) const {
     for (std::size_t i = 0; i < about.size(); ++i) {
         ProbeTensor tensor = tensor_of(about[i], file, source);
         tensor.tally = tally_of(rows + std::int64_t(i) * kColumns, source);
-        tensor.reckoned = tensor.tally.values != values_in(tensor.shape, integer_field(about[i], "calls", source));
+        tensor.calls = integer_field(about[i], "calls", source);
+        tensor.reckoned = tensor.tally.values != values_in(tensor.shape, tensor.calls);
         step.tensors.push_back(std::move(tensor));
     }
     return step;

@@ -24,6 +24,7 @@ struct ProbeTensor {
     std::vector<std::int64_t> shape;
     Tally tally;                // of all values, or reckoned from every k-th
     bool reckoned = false;      // the latter: only the largest value, and whether all are finite, is known of all
+    std::int64_t calls = 1;     // of the module in the step; the sample is that of the first
     std::int64_t features = 1;  // columns of the sample
     std::vector<float> sample;
     bool finite() const { return tally.infinities + tally.nans == 0; }

@@ -45,6 +45,18 @@ bool is_gate(const std::string& class_name) {
            class_name.starts_with("Hard");
 }
 
+bool decides_by_sign(const std::string& class_name) {
+    return class_name.find("ReLU") != class_name.npos;
+}
+
+// Of gates that differ forward by so much, the share of gradients that are lost. A value within that distance of zero
+// may change its sign. In a window it may cease to be the largest one, whose lead over the next is of the size of the
+// values: the difference of two of them decides, and the gradient is lost in one place and found in another.
+double lost_at_gate(const std::string& class_name, double difference) {
+    constexpr double kOfWindow = 4.0;
+    return class_name.find("MaxPool") != class_name.npos ? kOfWindow * difference : difference;
+}
+
 // ||a - b||^2 and the larger of ||a||^2 and ||b||^2, over what is finite.
 struct Apart {
     double difference = 0.0, size_a = 0.0, size_b = 0.0;
@@ -58,10 +70,22 @@ struct Apart {
     double share() const { return difference > 0 ? std::sqrt(difference / std::max(size_a, size_b)) : 0.0; }
 };
 
+// A share of the gradients is lost, each with its square. What the sample has of that varies from one to the next by
+// the root of share * sum g^4 / (sum g^2)^2, of which three are allowed; unless it most likely has none of them.
+double in_sample(double share, const ProbeTensor& gradient) {
+    constexpr double kDeviations = 3.0, kNone = 0.01;
+    double squares = 0.0, fourth = 0.0;
+    for (const float value : gradient.sample)
+        if (const double square = double(value) * double(value); std::isfinite(square))
+            squares += square, fourth += square * square;
+    const double of_one = squares > 0 ? fourth / (squares * squares) : 0.0;  // what one of them weighs
+    return share > kNone * of_one ? share + kDeviations * std::sqrt(share * of_one) : share;
+}
+
 class StepComparison {
   public:
     StepComparison(const ProbeStep& a, const ProbeStep& b, Dtype lower);
-    std::optional<ProbeParting> run(std::vector<ProbeDifference>& rows);
+    std::optional<ProbeParting> run(ProbeComparison& result);
     // Where the weights that the step began with differ by more than rounding.
     std::optional<ProbeParting> weights_apart() const;
     bool other_weights() const { return weights_.share() > kOtherWeights; }
@@ -76,7 +100,10 @@ class StepComparison {
     double inputs_of(const std::string& module) const;
     double drift_of(const std::string& module) const;  // what its weights explain
     double allowed(const ProbeTensor& t) const;
+    const ProbeTensor* result_of(const ProbeStep& step, const ProbeTensor& gradient) const;
+    double seen_lost(const ProbeTensor& gradient) const;
     void pass(const ProbeTensor& t, double difference);
+    std::string other_calls(const ProbeTensor& in_a, const ProbeTensor& in_b) const;
     ProbeParting parting(const ProbeTensor& t, ProbeParting::Why why, double difference, double allowed) const;
 
     const ProbeStep& a_;
@@ -84,9 +111,10 @@ class StepComparison {
     Dtype lower_;
     std::map<std::string, Apart> weights_of_;  // by module
     Apart weights_;
-    double walked_ = 0.0;    // squares of what the modules so far were allowed
-    double at_gates_ = 0.0;  // differences there, forward
-    double most_ = 0.0;      // the largest difference, forward
+    double walked_ = 0.0;                     // squares of what the modules so far were allowed
+    double at_gates_ = 0.0;                   // what these may lose, by their differences forward
+    std::map<std::string, double> may_lose_;  // of that, by module
+    double most_ = 0.0;                       // the largest difference, forward
 };
 
 StepComparison::StepComparison(const ProbeStep& a, const ProbeStep& b, Dtype lower) : a_(a), b_(b), lower_(lower) {
@@ -109,7 +137,7 @@ double StepComparison::drift_of(const std::string& module) const {
 double StepComparison::allowed(const ProbeTensor& t) const {
     const double own = rounding_in(lower_);
     const double drift = drift_of(t.module);
-    const double gates = t.kind == ProbeKind::output_grad ? std::max(at_gates_, most_) : 0.0;
+    const double gates = t.kind == ProbeKind::output_grad ? in_sample(std::max(at_gates_, most_), t) : 0.0;
     return std::sqrt(walked_ + own * own + drift * drift + gates);
 }
 
@@ -117,9 +145,36 @@ void StepComparison::pass(const ProbeTensor& t, double difference) {
     const double own = rounding_in(lower_);
     const double drift = drift_of(t.module);
     walked_ += own * own + drift * drift;
+    if (t.kind == ProbeKind::output_grad && decides_by_sign(t.class_name))
+        at_gates_ += std::max(0.0, seen_lost(t) - may_lose_[t.module]);
     if (t.kind != ProbeKind::output) return;
     most_ = std::max(most_, difference);
-    if (is_gate(t.class_name)) at_gates_ += difference;
+    if (is_gate(t.class_name)) at_gates_ += may_lose_[t.module] = lost_at_gate(t.class_name, difference);
+}
+
+const ProbeTensor* StepComparison::result_of(const ProbeStep& step, const ProbeTensor& gradient) const {
+    for (const ProbeTensor& t : step.tensors)
+        if (t.kind == ProbeKind::output && t.module == gradient.module && t.index == gradient.index) return &t;
+    return nullptr;
+}
+
+// The share of the gradients that pass a gate at places where its results have another sign in the other probe: few, of
+// which one may weigh much.
+double StepComparison::seen_lost(const ProbeTensor& gradient) const {
+    const ProbeTensor *const in_a = result_of(a_, gradient), *const in_b = result_of(b_, gradient);
+    const std::size_t size = gradient.sample.size();
+    if (in_a == nullptr || in_b == nullptr || in_a->shape != gradient.shape || in_b->shape != gradient.shape ||
+        in_a->sample.size() != size || in_b->sample.size() != size)
+        return 0.0;
+    double whole = 0.0, lost = 0.0;
+    for (std::size_t i = 0; i < size; ++i) {
+        const double square = double(gradient.sample[i]) * double(gradient.sample[i]);
+        if (!std::isfinite(square)) continue;
+        const bool passes_in_a = in_a->sample[i] > 0, passes_in_b = in_b->sample[i] > 0;
+        if (passes_in_a || passes_in_b) whole += square;
+        if (passes_in_a != passes_in_b) lost += square;
+    }
+    return lost > 0 ? lost / whole : 0.0;
 }
 
 double StepComparison::inputs_of(const std::string& module) const {
@@ -128,6 +183,11 @@ double StepComparison::inputs_of(const std::string& module) const {
         if (t.kind == ProbeKind::input && t.module == module)
             if (const ProbeTensor* const other = b_.find(t)) most = std::max(most, difference(t, *other));
     return most;
+}
+
+std::string StepComparison::other_calls(const ProbeTensor& in_a, const ProbeTensor& in_b) const {
+    return fmt::format("step {}: {} ran {} times in a and {} in b, and the step is compared up to there", a_.step,
+                       printable(in_a.module), in_a.calls, in_b.calls);
 }
 
 ProbeParting StepComparison::parting(const ProbeTensor& t, ProbeParting::Why why, double difference,
@@ -149,9 +209,9 @@ std::optional<ProbeParting> StepComparison::weights_apart() const {
     return {};
 }
 
-std::optional<ProbeParting> StepComparison::run(std::vector<ProbeDifference>& rows) {
+std::optional<ProbeParting> StepComparison::run(ProbeComparison& result) {
     using Why = ProbeParting::Why;
-    rows.clear();
+    result.rows.clear();
     std::optional<ProbeParting> first;
     for (const ProbeTensor& t : a_.tensors) {
         if (t.kind == ProbeKind::weight || t.kind == ProbeKind::weight_grad) continue;
@@ -159,6 +219,10 @@ std::optional<ProbeParting> StepComparison::run(std::vector<ProbeDifference>& ro
         if (of_model && t.kind != ProbeKind::input) continue;
         const ProbeTensor* const other = b_.find(t);
         if (other == nullptr) continue;
+        if (t.calls != other->calls && size_of(lower_) < 4) {  // FP32 decides alike
+            result.other_calls.push_back(other_calls(t, *other));
+            break;
+        }
         const double apart = difference(t, *other), most = of_model ? rounding_in(lower_) : allowed(t);
         const bool shape = t.shape != other->shape, finite = t.finite() == other->finite();
         const bool parts = shape || !finite || apart > most;
@@ -171,9 +235,9 @@ std::optional<ProbeParting> StepComparison::run(std::vector<ProbeDifference>& ro
         };
         if (parts && !first) first = parting(t, why(), apart, most), first->class_in_b = other->class_name;
         if (t.kind == ProbeKind::input) continue;
-        rows.push_back({t.module, t.class_name,
-                        t.kind == ProbeKind::output_grad ? Direction::backward : Direction::forward, t.dtype,
-                        other->dtype, apart, most, parts});
+        result.rows.push_back({t.module, t.class_name,
+                               t.kind == ProbeKind::output_grad ? Direction::backward : Direction::forward, t.dtype,
+                               other->dtype, apart, most, parts});
         pass(t, apart);
     }
     return first;
@@ -192,6 +256,7 @@ void explain_by_skips(ProbeParting& parting, const ProbeStep& a, const ProbeStep
 ProbeComparison compare_probes(const Probe& a, const Probe& b) {
     ProbeComparison result;
     result.title_a = a.title(), result.title_b = b.title();
+    result.on_cuda = a.device.starts_with("cuda") || b.device.starts_with("cuda");
     std::set<std::string> in_a, in_b;
     for (const auto& [name, class_name] : a.modules) in_a.insert(name);
     for (const auto& [name, class_name] : b.modules) in_b.insert(name);
@@ -212,12 +277,13 @@ ProbeComparison compare_probes(const Probe& a, const Probe& b) {
             break;
         }
         result.steps.push_back(line.step);
-        result.parting = step.run(result.rows);
+        result.parting = step.run(result);
         // In the first step that both have, nothing but the weights is to blame where these differ.
         if (weights && (!result.parting || result.parting->why != ProbeParting::Why::data)) result.parting = weights;
         if (result.parting) explain_by_skips(*result.parting, step_a, step_b);
-        check<UsageError>(!result.rows.empty(), "{} and {} have no module in common in step {}: probe one model twice",
-                          a.folder.string(), b.folder.string(), line.step);
+        check<UsageError>(!result.rows.empty() || !result.other_calls.empty(),
+                          "{} and {} have no module in common in step {}: probe one model twice", a.folder.string(),
+                          b.folder.string(), line.step);
         if (result.parting) break;
     }
     check<UsageError>(!result.steps.empty(),

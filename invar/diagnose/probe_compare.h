@@ -29,10 +29,14 @@ struct ProbeParting {
 
 struct ProbeComparison {
     std::string title_a, title_b;
+    bool on_cuda = false;                  // either of them
     Dtype lower = Dtype::f32;              // the format of fewer digits that either ran in
     std::vector<std::int64_t> steps;       // that were compared, up to the one where they part
     std::vector<std::string> only_in_one;  // modules, with the probe that has them
-    std::vector<ProbeDifference> rows;     // of the last one of these steps
+    // Steps that were compared up to a module which ran more often in one of them, as experts do that a router chooses:
+    // it was chosen otherwise, and what follows is not of the same rows. Sentences.
+    std::vector<std::string> other_calls;
+    std::vector<ProbeDifference> rows;  // of the last one of these steps
     std::optional<ProbeParting> parting;
     std::optional<std::int64_t> other_weights_from;  // the step from which on their weights have too little in common
 };

@@ -25,9 +25,15 @@ Direction direction_of(ProbeKind kind) {
 // Whether the tensor is held in the format: what autocast casts, and what follows from that; in FP8 the operands of
 // products alone.
 bool counts(const ProbeTensor& t, AutocastRule rule, Dtype format) {
-    if (t.module.empty() || t.kind == ProbeKind::weight_grad) return false;  // which FP32 masters take
+    if (t.module.empty() || t.kind == ProbeKind::weight_grad) return false;  // which bound the loss scale alone
     if (size_of(format) == 1) return rule == AutocastRule::low && t.kind != ProbeKind::output;
     return rule == AutocastRule::low || (rule == AutocastRule::follows && t.kind != ProbeKind::input);
+}
+
+// Whether autocast makes the gradients of its weights in its own format, before they are widened to that of the
+// weights.
+bool casts_weights(const std::string& class_name) {
+    return autocast_rule(class_name) == AutocastRule::low || class_name == "PReLU";
 }
 
 // Whether any feature is not the same in all rows.
@@ -66,6 +72,7 @@ class Reading {
 
   private:
     void read(const ProbeStep& step);
+    void read_weight_gradient(const ProbeTensor& t);
     void judge_gradients();
     void add_concerns();
     void add_concern(const ProbeRow& row);
@@ -74,7 +81,9 @@ class Reading {
     ProbeDiagnosis d_;
     std::optional<Dtype> own_;  // the run's low format
     bool autocast_ = false;
-    Tally gradients_{0};  // unscaled, of modules that autocast casts
+    Tally gradients_{0};                    // unscaled, of what modules that autocast does not keep in FP32 have made
+    Tally weight_gradients_{0};             // unscaled, of weights that autocast casts, but for biases
+    double largest_weight_gradient_ = 0.0;  // with biases
     // Gradients wait until the scale is known at which they are judged.
     struct Waiting {
         ProbeTensor tensor;
@@ -134,6 +143,7 @@ void Reading::read(const ProbeStep& step) {
     const bool vanishing = gradients_vanish(step);
     for (const ProbeTensor& t : step.tensors) {
         const AutocastRule rule = autocast_rule(t.class_name);
+        if (t.kind == ProbeKind::weight_grad && !scaler_dealt_with_it) read_weight_gradient(t);
         if (t.module.empty() || t.kind == ProbeKind::weight_grad) continue;
         if (t.kind == ProbeKind::weight && rule != AutocastRule::low) continue;
         if (t.kind == ProbeKind::output_grad && scaler_dealt_with_it) continue;
@@ -160,10 +170,26 @@ void Reading::read(const ProbeStep& step) {
     }
 }
 
+// A bias before a norm, or of keys in attention, has a gradient of zero but for rounding: it can overflow as any other,
+// but no scale need keep it from vanishing.
+void Reading::read_weight_gradient(const ProbeTensor& t) {
+    if (!casts_weights(t.class_name)) return;
+    if (t.tally.counted() > 0 && t.tally.largest > largest_weight_gradient_) {
+        largest_weight_gradient_ = t.tally.largest;
+        d_.largest_weight_gradient = t.module.empty() ? t.index : t.module + "." + t.index;
+    }
+    if (t.index.find("bias") == t.index.npos) weight_gradients_.add(t.tally);
+}
+
 // FP16 at the scale that would be used: the run's own where it was FP16, since zeros that came of it are not seen.
 void Reading::judge_gradients() {
-    d_.scale = scale_range(gradients_, Dtype::f16);
-    d_.vanish_unscaled = vanishing_share(gradients_, Dtype::f16, 0);
+    // Apart, so that many of the one kind do not hide what becomes of the other.
+    const ScaleRange of_results = scale_range(gradients_, Dtype::f16);
+    Tally weights = weight_gradients_;
+    weights.largest = std::max(weights.largest, largest_weight_gradient_);
+    d_.scale = scale_for_both(gradients_, weights, Dtype::f16);
+    d_.weights_bound_scale = d_.scale.any_gradients && (!of_results.any_gradients || d_.scale.most < of_results.most);
+    d_.vanish_unscaled = std::max(vanishing_share(gradients_, Dtype::f16, 0), vanishing_share(weights, Dtype::f16, 0));
     for (const Waiting& waiting : waiting_) {
         const ProbeTensor& t = waiting.tensor;
         ProbeRow& row = row_of(t);

@@ -50,10 +50,12 @@ struct ProbeDiagnosis {
     bool ran_fp16 = false;
     std::vector<std::int64_t> steps;  // that were read
     std::vector<std::string> passed_over;
-    std::vector<ProbeRow> rows;    // forward as modules ran, then backward as gradients came
-    ScaleRange scale;              // for FP16
-    double vanish_unscaled = 0.0;  // share of the gradients that FP16 loses without a loss scale
-    double run_scale = 1.0;        // at the last step
+    std::vector<ProbeRow> rows;           // forward as modules ran, then backward as gradients came
+    ScaleRange scale;                     // for FP16: of gradients of results, and of weights that autocast casts
+    std::string largest_weight_gradient;  // of which weight
+    bool weights_bound_scale = false;     // it overflows before any gradient of a result
+    double vanish_unscaled = 0.0;         // share of these that FP16 loses without a loss scale
+    double run_scale = 1.0;               // at the last step
     std::int64_t skips = 0;
     int overflows = 0;  // probed steps whose gradients overflowed, which the scaler skipped
     std::optional<ProbeFinding> finding;

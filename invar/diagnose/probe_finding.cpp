@@ -107,13 +107,15 @@ std::optional<ProbeFinding> backward_fault(const ProbeStep& step) {
 std::optional<ProbeFinding> find_first_bad(const ProbeStep& step) {
     std::optional<ProbeFinding> finding = forward_fault(step);
     if (!finding && step.loss && !std::isfinite(*step.loss))
-        finding = ProbeFinding{step.step,
-                               Direction::forward,
-                               "loss",
-                               Blame::model,
-                               "every module's result is finite, and the loss is not",
-                               "compute the loss in FP32, and look for a logarithm or a quotient of zero in it",
-                               false};
+        finding =
+            ProbeFinding{step.step,
+                         Direction::forward,
+                         "loss",
+                         Blame::model,
+                         "every module's result is finite, and the loss is not",
+                         "look first for NaN or Inf in the targets, which the probe does not see; then compute the "
+                         "loss in FP32, and look for a logarithm or a quotient of zero in it",
+                         false};
     if (!finding) finding = backward_fault(step);
     if (finding && step.failed_step)
         finding->text += fmt::format("; step {} had failed before this one was armed", *step.failed_step);

@@ -75,6 +75,18 @@ std::string_view name_of_why(ProbeParting::Why why) {
     return kNames[static_cast<std::size_t>(why)];
 }
 
+// A difference of its size on a GPU, where a product may have been made: by the module itself, by code between modules,
+// or on the way of a gradient.
+bool tf32_may_explain(const ProbeComparison& c) {
+    using Why = ProbeParting::Why;
+    const ProbeParting& p = *c.parting;
+    const bool of_product = p.why == Why::between_modules ||
+                            (p.why == Why::rounding &&
+                             (p.direction == Direction::backward || autocast_rule(p.class_name) == AutocastRule::low));
+    return c.on_cuda && of_product && c.lower == Dtype::f32 && p.difference > p.allowed &&
+           p.difference < 4 * tf32_info().epsilon;
+}
+
 std::string counted_steps(std::int64_t count) {
     return count == 0 ? "no step" : fmt::format("{} step{}", count, count == 1 ? "" : "s");
 }
@@ -111,6 +123,8 @@ std::string scale_sentence(const ProbeDiagnosis& d) {
                                  "no loss scale serves all gradients in FP16: from 2^{} on under 0.1% vanish, beyond "
                                  "2^{} some overflow; at 2^{}, {:.2f}% vanish",
                                  s.least, s.most, s.recommended, 100 * s.vanishing);
+    if (d.weights_bound_scale)
+        text += fmt::format("; the gradient of {} overflows first", printable(d.largest_weight_gradient));
     if (d.ran_fp16)
         text += "; this run was FP16 already: gradients that had vanished are not among them";
     else if (d.vanish_unscaled >= 0.001)
@@ -144,6 +158,8 @@ std::string parting_sentence(const ProbeComparison& c) {
         std::string text = fmt::format("they agree in all {} step{} to within rounding in {}", c.steps.size(),
                                        c.steps.size() == 1 ? "" : "s", name_of(c.lower));
         if (c.steps.size() > 1) text += " and what that has made of their weights";
+        if (!c.other_calls.empty())
+            text += fmt::format("; {} of them up to a module that ran more often in one", c.other_calls.size());
         if (c.other_weights_from)
             text += fmt::format("; from step {} on their weights differ too much to compare", *c.other_weights_from);
         return text;
@@ -183,8 +199,7 @@ std::string parting_sentence(const ProbeComparison& c) {
     else
         text +=
             fmt::format("they part at {}: its results differ {}; its inputs differ by {:.2g}", where, amount, p.inputs);
-    if (c.lower == Dtype::f32 && p.difference > p.allowed && p.difference < 4 * tf32_info().epsilon)
-        text += "; TF32 in one of them would explain it (torch.backends.cuda.matmul.allow_tf32)";
+    if (tf32_may_explain(c)) text += "; TF32 in one of them would explain it (torch.backends.cuda.matmul.allow_tf32)";
     return text;
 }
 
@@ -231,6 +246,7 @@ std::string json_probe(const ProbeDiagnosis& d) {
                      {"exists", d.scale.any_gradients && d.scale.exists()},
                      {"least_log2", d.scale.least},
                      {"most_log2", d.scale.most},
+                     {"bound_by_weight", d.weights_bound_scale ? Json(d.largest_weight_gradient) : Json()},
                      {"recommended_log2", d.scale.recommended}}},
                    {"finding", finding},
                    {"concerns", concerns},
@@ -281,6 +297,7 @@ std::string json_comparison(const ProbeComparison& c) {
                    {"steps", c.steps},
                    {"other_weights_from", c.other_weights_from ? Json(*c.other_weights_from) : Json()},
                    {"only_in_one", c.only_in_one},
+                   {"other_calls", c.other_calls},
                    {"rows", rows},
                    {"parting", parting}});
 }
@@ -291,6 +308,7 @@ std::string html_comparison(const ProbeComparison& c) {
         "</dl>\n{}",
         e(c.title_a), e(c.title_b), fmt::join(c.steps, ", "),
         badge(c.parting ? "fail" : "pass", c.parting ? "parts" : "agrees", parting_sentence(c)));
+    for (const std::string& sentence : c.other_calls) body += fmt::format("<p>{}</p>\n", e(sentence));
     body += fmt::format(
         "<h2>Step {}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>module</th><th>class</th><th>direction</th>"
         "<th>a</th><th>b</th><th>difference</th><th>allowed</th></tr></thead>\n<tbody>\n",

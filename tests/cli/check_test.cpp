@@ -13,7 +13,8 @@ TEST_F(Check, SaysALineForEachCheckAndLeavesNothingBehind) {
     const Result result = invar(small({"model.dropout=0.1", "--device", "cpu"}, {"check"}));
     EXPECT_EQ(result.code, 0) << result.out << result.err;
     EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 10) << result.out;
-    for (const char* name : {"train", "test", "shapes", "gradient", "split", "learning", "run", "memory", "seed", "resume"})
+    for (const char* name :
+         {"train", "test", "shapes", "gradient", "split", "learning", "run", "memory", "seed", "resume"})
         EXPECT_TRUE(has(result.out, "PASS  " + std::string(name) + " ")) << name << "\n" << result.out;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
@@ -82,6 +83,19 @@ TEST_F(Check, MakesNothingOfLabelsThatItDidNotRead) {
     const Result result = invar(small({"--samples", "1"}, {"check"}));
     EXPECT_EQ(result.code, 0) << result.out << result.err;
     EXPECT_TRUE(has(result.out, "with one class, ") && has(result.out, "PASS  shapes")) << result.out;
+}
+
+TEST_F(Check, WarnsOfAConstantTargetInEitherSplit) {
+    const Result result = invar(small({"data.classes=1"}, {"check"}));
+    EXPECT_TRUE(has(result.out, "WARN  train") && has(result.out, "there is nothing to learn")) << result.out;
+    EXPECT_TRUE(has(result.out, "WARN  test") && has(result.out, "there is nothing to tell apart")) << result.out;
+}
+
+TEST_F(Check, MakesUpNoMeanOfValuesThatAreNotFinite) {
+    const Result result = invar(small({"data.std=1e-40"}, {"check"}));
+    EXPECT_EQ(result.code, 1) << result.out << result.err;
+    EXPECT_TRUE(has(result.out, "without a finite value; ") && has(result.out, "samples is nan")) << result.out;
+    EXPECT_FALSE(has(result.out, "-nan") || has(result.out, "mean 0;")) << result.out;
 }
 
 TEST_F(Check, ShowsEachLineWhenItIsKnown) {

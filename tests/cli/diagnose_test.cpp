@@ -127,9 +127,8 @@ TEST_F(DiagnoseCommand, GoesOnFromAStepThatIsFiniteWhenReplayed) {
 // What was trained again is what was trained: the loss is the logged one, from a checkpoint and from the beginning, in
 // the second epoch and after a change of precision.
 TEST_F(DiagnoseCommand, GoesBackToAnyStepOfARun) {
-    ASSERT_EQ(invar(small({"--device", "cpu", "trainer.checkpoint_every_n_steps=3",
-                           "trainer.max_epochs=2", "trainer.precision_schedule={0: 16-mixed, 2: bf16-mixed}",
-                           "trainer.keep_checkpoints=9"}))
+    ASSERT_EQ(invar(small({"--device", "cpu", "trainer.checkpoint_every_n_steps=3", "trainer.max_epochs=2",
+                           "trainer.precision_schedule={0: 16-mixed, 2: bf16-mixed}", "trainer.keep_checkpoints=9"}))
                   .code,
               0);
     std::filesystem::remove(folder_ / "runs/run/checkpoints/step_00000003.safetensors");
@@ -151,7 +150,13 @@ TEST_F(DiagnoseCommand, GoesBackToAnyStepOfARun) {
     const Result beyond = invar({"diagnose", "runs/run", "--step", "9999"});
     EXPECT_EQ(beyond.code, 2);
     EXPECT_TRUE(has(beyond.error(), "runs/run has steps 1 to ")) << beyond.err;
-    EXPECT_TRUE(has(invar({"diagnose", "synthetic", "--step", "3"}).error(), "--step is for the folder of a run"));
+    EXPECT_TRUE(has(invar({"diagnose", "synthetic", "--step", "3"}).error(),
+                    "--step is for the folder of a run, or for a probe: synthetic is neither"));
+    EXPECT_TRUE(has(invar({"diagnose", "data=synthetic", "--step", "3"}).error(), "for a probe: here is none"));
+    EXPECT_TRUE(has(invar({"diagnose", "--step", "0"}).error(), "--step 0: it takes a whole number above 0"));
+    EXPECT_TRUE(has(invar({"data", "--count", "0"}).error(), "--count 0: it takes a whole number in [1 - 1000]"));
+    EXPECT_TRUE(has(invar({"diagnose", "--help"}).out, "Steps to watch (default: 10)"));
+    EXPECT_FALSE(has(invar({"diagnose", "--help"}).out, "default: 0"));
 }
 
 // A run that only skips what is not finite keeps no step; the first one is found in its log.

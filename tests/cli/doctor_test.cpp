@@ -139,7 +139,10 @@ TEST_F(Doctor, SurvivesAFormatThatEndsTheProgram) {
 }
 
 TEST_F(Doctor, RefusesWhatItCannotLookAt) {
-    EXPECT_EQ(invar({"doctor", "--device", "tpu"}).code, 2);
+    const Result unknown = invar({"doctor", "--device", "gpu"});
+    EXPECT_EQ(unknown.code, 2);
+    EXPECT_TRUE(has(unknown.error(), "--device gpu: use cpu, cuda, cuda:N or all")) << unknown.err;
+    EXPECT_TRUE(has(invar({"doctor", "--seed", "x"}).error(), "--seed x: it takes a whole number"));
     EXPECT_EQ(invar({"doctor", "--seed", "-1"}).code, 2);
     EXPECT_EQ(invar({"doctor", "--threads", "-2"}).code, 2);
     EXPECT_EQ(invar({"doctor", "model=mlp"}).code, 2);

@@ -43,7 +43,15 @@ TEST_F(Planning, WritesJsonLinesAndAPage) {
 TEST_F(Planning, EndsWithOneWhereNothingFits) {
     const Result result = invar(plan({"--memory", "0.76", "data.batch_size=4096", "--quick"}));
     EXPECT_EQ(result.code, 1);
-    EXPECT_TRUE(has(result.out, "nothing fits; use a smaller batch")) << result.out;
+    EXPECT_TRUE(has(result.out, "nothing fits; use a smaller batch or trainer.recompute=block or a larger card"))
+        << result.out;
+    EXPECT_TRUE(has(result.out, "too large"));
+}
+
+TEST_F(Planning, AdvisesOnlyWhatTheTablesDoNotContradict) {
+    const Result searched = invar(plan({"--memory", "0.0001", "trainer.recompute=block"}));
+    EXPECT_EQ(searched.code, 1);
+    EXPECT_TRUE(has(searched.out, "nothing fits; use a larger card")) << searched.out;
 }
 
 TEST_F(Planning, TimesThisMachineWhereNoCardIsNamed) {
@@ -62,6 +70,8 @@ TEST_F(Planning, RefusesInOneLine) {
     refuses({"--ranks", "2000"}, "--ranks 2000: must be 1 to 1024");
     refuses({"--strategies", "fsdp"}, "strategy 'fsdp' is not there");
     refuses({"--wire", "fp8"}, "--wire fp8: gradients travel as fp32 or bf16");
+    refuses({"--node", "0"}, "--node 0: must be at least 1");
+    refuses({"--memory", "0"}, "--memory 0: must be above 0");
     refuses({"--link", "-1"}, "--link -1: must be above 0");
     refuses({"--precisions", "fp8"}, "FP8");
     const Result unknown = invar({"plan", "--card", "h20"});

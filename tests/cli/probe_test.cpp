@@ -50,6 +50,20 @@ TEST_F(ProbeCommand, ShowsModulesByFormatInEightyColumnsAndWritesPageAndPatch) {
     EXPECT_TRUE(has(invar({"diagnose", "probe", "--as", "bf16"}).out, "nothing overflows or loses its digits in bf16"));
 }
 
+TEST_F(ProbeCommand, LooksAtOneStepAlone) {
+    auto tensors = probes::good_tensors();
+    const auto good = tensors;
+    for (float& value : probes::find(tensors, "act", "output").values) value *= 1e6f;
+    probes::plant(folder_ / "probe", {{1, good}, {500, tensors}, {1000, good}});
+    EXPECT_EQ(json({"probe"}, 0)["steps"], Json({1, 500, 1000}));
+    EXPECT_EQ(json({"probe"}, 0, {"--step", "500"})["steps"], Json({500}));
+    EXPECT_TRUE(json({"probe"}, 0, {"--step", "1000"})["healthy"].get<bool>());
+    const Result none = invar({"diagnose", "probe", "--step", "2"});
+    EXPECT_EQ(none.code, 2);
+    EXPECT_TRUE(has(none.error(), "--step 2: probe has none of that number; it has 1, 500, 1000")) << none.err;
+    EXPECT_EQ(invar({"diagnose", "probe", "probe", "--step", "500"}).code, 2);
+}
+
 TEST_F(ProbeCommand, ComparesTwo) {
     auto tensors = probes::good_tensors();
     probes::plant(folder_ / "a", {{1, tensors}});

@@ -196,6 +196,58 @@ TEST_F(ProbeComparisonTest, AllowsGradientsWhatGatesThatDecideOtherwiseCost) {
     EXPECT_EQ(c.parting->direction, Direction::backward);
 }
 
+// One value of act changes its sign, and the gradient there is by far the largest.
+TEST_F(ProbeComparisonTest, AllowsGradientsThatAGateIsSeenToLose) {
+    make_bf16();
+    for (std::vector<Planted>* side : {&a_, &b_}) find(*side, "act", "output_grad").values[9] = 5e-3f;
+    find(a_, "fc1", "output_grad").values[9] = 5e-3f, find(b_, "fc1", "output_grad").values[9] = 0;
+    ASSERT_TRUE(compared({{"autocast", "bfloat16"}}).parting) << "act decides alike in both";
+    find(a_, "act", "output").values[9] = 1e-3f, find(b_, "act", "output").values[9] = 0;
+    const ProbeComparison c = compared({{"autocast", "bfloat16"}});
+    EXPECT_FALSE(c.parting) << parting_sentence(c);
+}
+
+// Of 64 gradients a share of 0.4% is none, or one that weighs far more than that.
+TEST_F(ProbeComparisonTest, AllowsGradientsWhatAFewValuesOfASampleMayWeigh) {
+    make_bf16();
+    disturb("fc1", "output_grad", 0.15f);
+    EXPECT_FALSE(compared({{"autocast", "bfloat16"}}).parting);
+    disturb("fc1", "output_grad", 0.4f);
+    EXPECT_TRUE(compared({{"autocast", "bfloat16"}}).parting);
+}
+
+TEST_F(ProbeComparisonTest, ComparesUpToAModuleThatARouterHasChosenOtherwise) {
+    make_bf16();
+    for (Planted& t : b_)
+        if (t.module == "act") t.calls = 2, t.values.insert(t.values.end(), t.values.begin(), t.values.end());
+    disturb("fc2", "output", 1.0f);
+    const ProbeComparison c = compared({{"autocast", "bfloat16"}});
+    EXPECT_FALSE(c.parting) << parting_sentence(c);
+    ASSERT_EQ(c.other_calls.size(), 1u);
+    EXPECT_NE(c.other_calls[0].find("act ran 1 times in a and 2 in b"), std::string::npos) << c.other_calls[0];
+    EXPECT_EQ(c.rows.size(), 1u);
+    disturb("fc1", "output", 1.0f);
+    EXPECT_TRUE(compared({{"autocast", "bfloat16"}}).parting) << "what comes before is compared";
+}
+
+TEST_F(ProbeComparisonTest, SuspectsTf32OnlyWhereAGpuMakesAProduct) {
+    const std::vector<Planted> good = b_;
+    const auto suspected = [&](const std::string& module, const std::string& kind, bool on_cuda) {
+        b_ = good;
+        disturb(module, kind, 1e-3f);
+        ProbeComparison c = compared();
+        EXPECT_FALSE(c.on_cuda) << "the probes say cpu";
+        EXPECT_TRUE(c.parting);
+        c.on_cuda = on_cuda;
+        return parting_sentence(c).find("TF32") != std::string::npos;
+    };
+    EXPECT_TRUE(suspected("fc1", "output", true));
+    EXPECT_FALSE(suspected("fc1", "output", false));
+    EXPECT_FALSE(suspected("act", "output", true)) << "an activation multiplies no matrices";
+    EXPECT_TRUE(suspected("fc2", "input", true)) << "code between modules may";
+    EXPECT_TRUE(suspected("act", "output_grad", true)) << "made by fc2";
+}
+
 TEST_F(ProbeComparisonTest, GoesOnToTheStepWhereTheyPart) {
     probes::plant(folder_ / "a", {{1, a_}, {500, a_}, {1000, a_}, {2000, a_}});
     const std::vector<Planted> good = b_;

@@ -23,6 +23,7 @@ struct Planted {
     std::string module, class_name, kind, index = "0", dtype = "float32";
     Values values;
     std::int64_t features = 4;
+    std::int64_t calls = 1;
 };
 
 struct PlantedStep {
@@ -87,7 +88,7 @@ inline void plant(const fs::path& folder, const std::vector<PlantedStep>& steps)
                              {"index", t.index},
                              {"dtype", t.dtype},
                              {"shape", {std::int64_t(t.values.size()) / t.features, t.features}},
-                             {"calls", 1},
+                             {"calls", t.calls},
                              {"sample", name}});
         }
         tensors["statistics"] = rows;

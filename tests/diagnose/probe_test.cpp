@@ -132,13 +132,40 @@ TEST_F(ProbeTest, HoldsOnlyOperandsOfProductsAgainstEightBits) {
 
 TEST_F(ProbeTest, SaysWhichLossScaleGradientsNeed) {
     for (Planted& t : good_)
-        if (t.kind == "output_grad") t.values = around(0, 1e-9f);
+        if (t.kind.ends_with("_grad")) t.values = around(0, 1e-9f);
     const ProbeDiagnosis d = diagnosed(good_);
     EXPECT_TRUE(d.healthy()) << "the scale saves them";
     EXPECT_GT(d.vanish_unscaled, 0.9);
     EXPECT_TRUE(d.scale.exists());
     EXPECT_GT(d.scale.recommended, 20);
     EXPECT_NE(scale_sentence(d).find("without one, 100.0% vanish"), std::string::npos) << scale_sentence(d);
+}
+
+// Autocast makes the gradient of a weight in FP16 before it is widened: 5.84 overflows beyond 2^13.
+TEST_F(ProbeTest, CountsGradientsOfWeightsThatAutocastCasts) {
+    const int of_results = diagnosed(good_).scale.most;
+    find(good_, "fc2", "weight_grad").values[3] = -5.84f;
+    const ProbeDiagnosis d = diagnosed(good_);
+    EXPECT_GT(of_results, 20);
+    EXPECT_EQ(d.scale.most, 13);
+    EXPECT_LE(d.scale.recommended, 13);
+    EXPECT_NE(scale_sentence(d).find("the gradient of fc2.weight overflows first"), std::string::npos);
+    find(good_, "fc2", "weight_grad").index = "bias";
+    EXPECT_EQ(diagnosed(good_).scale.most, 13) << "a bias overflows as any other";
+    for (Planted& t : good_)
+        if (t.module == "fc2") t.class_name = "LayerNorm";
+    EXPECT_EQ(diagnosed(good_).scale.most, of_results) << "its weights stay in FP32";
+    for (Planted& t : good_)
+        if (t.module == "fc2") t.class_name = "PReLU";
+    EXPECT_EQ(diagnosed(good_).scale.most, 13) << "its one weight is cast";
+}
+
+TEST_F(ProbeTest, KeepsGradientsOfWeightsFromVanishingButForBiases) {
+    const int least = diagnosed(good_).scale.least;
+    for (float& value : find(good_, "fc2", "weight_grad").values) value *= 1e-6f;
+    EXPECT_GT(diagnosed(good_).scale.least, least + 10);
+    find(good_, "fc2", "weight_grad").index = "bias";
+    EXPECT_EQ(diagnosed(good_).scale.least, least) << "such as one before a norm, whose gradient is rounding alone";
 }
 
 TEST_F(ProbeTest, CountsWhatVanishesWithoutALossScaleAtTheEdgeOfFp16) {
@@ -154,6 +181,7 @@ TEST_F(ProbeTest, CountsWhatVanishesWithoutALossScaleAtTheEdgeOfFp16) {
 TEST_F(ProbeTest, TakesTheLossScaleOffTheGradientsThatItFinds) {
     for (Planted& t : good_)
         if (t.kind == "output_grad") t.values = around(0, 1024.f);
+    std::erase_if(good_, [](const Planted& t) { return t.kind == "weight_grad"; });  // which the probe unscales
     const ProbeDiagnosis d = diagnosed(good_, {{"scale", 1048576.0}});
     const ProbeDiagnosis unscaled = diagnosed(good_);
     EXPECT_EQ(d.scale.recommended, unscaled.scale.recommended + 20);
@@ -235,6 +263,7 @@ TEST_F(ProbeTest, TellsWhereNanArisesAndWhoIsToBlame) {
     const ProbeDiagnosis loss = diagnosed(good_, {{"loss", "inf"}, {"failed", true}});
     ASSERT_TRUE(loss.finding);
     EXPECT_EQ(loss.finding->module, "loss");
+    EXPECT_TRUE(loss.finding->remedy.starts_with("look first for NaN or Inf in the targets")) << loss.finding->remedy;
 }
 
 TEST_F(ProbeTest, CountsWhatIsNotFiniteAndTellsHowLargeTheInputsWere) {
