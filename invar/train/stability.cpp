@@ -150,9 +150,13 @@ std::optional<Instability> Stability::look(const ReportedStep& step) {
                                                   report.loss, report.loss / untrained()));
     const std::optional<double> loss_spike = losses_.spike(report.loss, loss_bounds(), config_);
     const double usual = knows_usual ? losses_.usual() : 0.0;
-    // One batch does not tell how an untrained network does, where batches are small; that all others are worse does.
-    const bool never_better = knows_usual && *std::ranges::min_element(losses_.values) > untrained();
-    if (never_better && usual > kLearntNothing * untrained() && !losses_.falls())
+    if (knows_usual && !at_first_) at_first_ = usual;
+    // One batch does not tell how an untrained network does, where batches are small; that all others are worse does,
+    // as long as there are few of them. From then on the run is measured by its first window too.
+    const bool begins = step.step() <= 2 * config_.window;
+    const double before = begins ? untrained() : std::max(untrained(), at_first_.value_or(0.0));
+    const bool never_better = knows_usual && *std::ranges::min_element(losses_.values) > before;
+    if (never_better && usual > kLearntNothing * before && !losses_.falls())
         return Instability{Kind::loss_diverged,
                            fmt::format("the loss is {:.4g} in the last {} steps, and was {:.4g} untrained", usual,
                                        config_.window, untrained()),
@@ -231,6 +235,7 @@ nlohmann::json Stability::state() const {
         return state;
     };
     nlohmann::json state = {{"losses", of(losses_)}, {"norms", of(norms_)}};
+    if (at_first_) state["at_first"] = *at_first_;
     if (skipping_since_) state["skipping_since"] = *skipping_since_;
     if (!thrown_) return state;
     const ReportedStep& at = thrown_->at;
@@ -253,6 +258,8 @@ void Stability::restore(const nlohmann::json& state) {
     };
     fill(losses_, state.at("losses"));
     fill(norms_, state.at("norms"));
+    at_first_.reset();
+    if (state.contains("at_first")) at_first_ = state.at("at_first").get<double>();
     skipping_since_.reset();
     if (state.contains("skipping_since")) skipping_since_ = state.at("skipping_since").get<std::int64_t>();
     thrown_.reset();

@@ -85,7 +85,8 @@ class Stability {
     Bounds loss_bounds() const;
 
     StabilityConfig config_;
-    Window losses_, norms_;  // the norms as logarithms: they differ by factors
+    Window losses_, norms_;           // the norms as logarithms: they differ by factors
+    std::optional<double> at_first_;  // the usual loss of the first whole window
     std::optional<std::int64_t> skipping_since_;
     std::optional<Thrown> thrown_;
 };
