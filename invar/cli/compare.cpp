@@ -16,6 +16,7 @@
 #include "invar/core/suggest.h"
 #include "invar/validate/comparable.h"
 #include "invar/validate/learned.h"
+#include "invar/validate/missing_values.h"
 #include "invar/validate/run_files.h"
 
 namespace invar::cli {
@@ -56,6 +57,13 @@ FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role
             role, first, arm.runs.front().log.source, run.precision, run.log.source);
     }
     return arm;
+}
+
+// What a candidate's table leaves empty where the baseline has a value was computed, and is NaN.
+void restore_computed(std::vector<FoundArm>& arms) {
+    for (std::size_t i = 1; i < arms.size(); ++i)
+        for (FoundRun& run : arms[i].runs)
+            for (const FoundRun& baseline : arms.front().runs) invar::restore_computed(run.log, baseline.log);
 }
 
 std::vector<std::string> split(const std::vector<std::string>& words, const std::string& role) {
@@ -207,6 +215,7 @@ int compare_command(const CompareArguments& a) {
     check<UsageError>(!candidates.empty(), "no CANDIDATE given; {}", usage());
     for (const std::vector<std::string>& paths : candidates)
         arms.push_back(find_arm(split(paths, "CANDIDATE"), "candidate"));
+    restore_computed(arms);
     name_arms(arms);
     check_runs(arms, a.any_length, comparison.warnings);
 

@@ -54,13 +54,13 @@ class Rows {
     }
     // Of a table: where a row is as good as any other, NaN may be what was not there to be logged.
     void finish() {
-        std::vector<Series*> table;
-        for (auto& [name, series] : log_.series) {
+        std::vector<std::string> table;
+        for (const auto& [name, series] : log_.series) {
             if (is_position(name)) continue;
             if (series.y.size() != count_) return;
-            table.push_back(&series);
+            table.push_back(name);
         }
-        drop_missing(table);
+        drop_missing(log_, table);
     }
 
   private:

@@ -1,4 +1,6 @@
 // `invar compare` and the reports of `invar validate`, through the program.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -297,6 +299,29 @@ TEST_F(Compare, PassesOverMissingValuesThatAreWrittenAsNaN) {
     put("b.csv", "step,loss,val_acc\n1,0.9,NaN\n1,NaN,0.5\n2,NaN,NaN\n2,NaN,0.901\n");
     EXPECT_EQ(invar({"compare", "a.csv", "b.csv"}).code, 1) << "its last loss is NaN";
     EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).out, "loss is NaN at step 2"));
+}
+
+TEST_F(Compare, FailsNaNHoweverOftenItComes) {
+    const auto table = [](std::initializer_list<const char*> losses) {
+        std::string text = "epoch,train_loss,val_loss,val_accuracy\n";
+        int epoch = 0;
+        for (const char* loss : losses) {
+            ++epoch;
+            text += fmt::format("{},{},{},{}\n", epoch, 2.0 / epoch, loss, 0.5 + 0.1 * epoch);
+        }
+        return text;
+    };
+    put("a.csv", table({"1.0", "0.9", "0.8", "0.7"}));
+    for (const std::string& low : {table({"1.0", "NaN", "0.8", "0.7"}), table({"1.0", "NaN", "0.8", "NaN"}),
+                                   table({"NaN", "0.9", "NaN", "0.7"}), table({"NaN", "NaN", "NaN", "0.7"})}) {
+        put("b.csv", low);
+        const Result result = invar({"compare", "a.csv", "b.csv"});
+        EXPECT_EQ(result.code, 1) << low << result.out << result.err;
+        EXPECT_TRUE(has(result.out, "val_loss is NaN at step")) << result.out;
+    }
+    put("c.csv", "step,loss,val_acc\n1,4,0.5\n2,3,0.6\n3,2,0.7\n4,1,0.8\n");
+    put("d.csv", "step,loss,val_acc\n1,NaN,0.5\n2,3,0.6\n3,NaN,0.7\n4,1,0.8\n");
+    EXPECT_EQ(invar({"compare", "c.csv", "d.csv"}).code, 1) << "regular, but the baseline has values there";
 }
 
 TEST_F(Compare, IsInvalidWhereTheBaselineGotNoBetter) {
