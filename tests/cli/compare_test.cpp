@@ -187,6 +187,7 @@ TEST_F(Compare, HelpsToFindTheMetric) {
     put("a.csv", "epoch,step,train_loss,val_loss,val_acc\n0,1,0.5,0.6,0.9\n");
     put("b.csv", "epoch,step,train_loss,val_loss\n0,1,0.5,0.6\n");
     put("c.csv", "epoch,step,bleu\n0,1,30\n");
+    put("d.csv", "epoch,step,train_loss,val_accuracy\n0,1,0.5,0.9\n");
     put("zero.csv", "epoch,step,val_acc\n0,1,0\n");
     const auto error = [&](Words words) {
         words.insert(words.begin(), "compare");
@@ -194,6 +195,7 @@ TEST_F(Compare, HelpsToFindTheMetric) {
     };
     EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "loss"}), "may be train_loss or val_loss"));
     EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "val_los"}), "did you mean 'val_loss'?"));
+    EXPECT_TRUE(has(error({"d.csv", "b.csv", "--metric", "acuracy"}), "did you mean 'val_accuracy'?"));
     EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "val_acc"}), "not in b.csv"));
     const std::string none = error({"a.csv", "c.csv"});
     EXPECT_TRUE(has(none, "no metric in common") && has(none, "c.csv has bleu")) << none;
@@ -299,6 +301,21 @@ TEST_F(Compare, PassesOverMissingValuesThatAreWrittenAsNaN) {
     put("b.csv", "step,loss,val_acc\n1,0.9,NaN\n1,NaN,0.5\n2,NaN,NaN\n2,NaN,0.901\n");
     EXPECT_EQ(invar({"compare", "a.csv", "b.csv"}).code, 1) << "its last loss is NaN";
     EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).out, "loss is NaN at step 2"));
+}
+
+TEST_F(Compare, AsksForTheSamplesBehindAShare) {
+    put("a.csv", "step,loss,val_acc\n1,0.9,0.5\n2,0.5,0.75\n");
+    put("b.csv", "step,loss,val_acc\n1,0.9,0.4\n2,0.5,0.75\n");
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).out, "--samples N says it")) << "for val_acc";
+    EXPECT_FALSE(has(invar({"compare", "a.csv", "b.csv", "--samples", "100"}).out, "--samples N"));
+    EXPECT_FALSE(has(invar({"compare", "a.csv", "b.csv", "--metric", "loss"}).out, "--samples N")) << "no share";
+    EXPECT_FALSE(has(invar({"compare", "a.csv", "b.csv", "--json"}).out, "--samples N"));
+}
+
+TEST_F(Compare, AdvisesAMarginInTheUnitOfTheValues) {
+    put("a.csv", "step,val_acc\n1,50\n2,90.0\n");
+    put("b.csv", "step,val_acc\n1,51\n2,89.6\n");
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv", "--margin", "0.5pp"}).err, "say abs:0.5 in its own unit"));
 }
 
 TEST_F(Compare, FailsNaNHoweverOftenItComes) {
