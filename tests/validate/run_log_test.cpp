@@ -72,6 +72,12 @@ TEST(CsvLog, SaysWhereAValueIsNoNumberOnlyWhenItIsAskedFor) {
     EXPECT_ERROR(log.at("bleu"), IoError, "there is no \"bleu\"");
 }
 
+TEST(CsvLog, RefusesTwoColumnsOfOneName) {
+    EXPECT_ERROR(parse_csv_log("step,acc,acc\n1,0.5,0.9\n", "m.csv"), IoError,
+                 "m.csv line 1: two columns are called \"acc\"");
+    EXPECT_EQ(parse_csv_log(",step,acc,\n0,1,0.5,\n", "m.csv").at("acc").y, (Numbers{0.5})) << "that of an index";
+}
+
 TEST(CsvLog, RefusesWhatHoldsNothing) {
     EXPECT_ERROR(parse_log("", "m.csv"), IoError, "m.csv: empty");
     EXPECT_ERROR(parse_log(" \n\n", "m.csv"), IoError, "m.csv: empty");
