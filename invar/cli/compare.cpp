@@ -16,6 +16,7 @@
 #include "invar/core/suggest.h"
 #include "invar/validate/comparable.h"
 #include "invar/validate/learned.h"
+#include "invar/validate/missing_values.h"
 #include "invar/validate/run_files.h"
 
 namespace invar::cli {
@@ -58,6 +59,13 @@ FoundArm find_arm(const std::vector<std::string>& paths, const std::string& role
     return arm;
 }
 
+// What a candidate's table leaves empty where the baseline has a value was computed, and is NaN.
+void restore_computed(std::vector<FoundArm>& arms) {
+    for (std::size_t i = 1; i < arms.size(); ++i)
+        for (FoundRun& run : arms[i].runs)
+            for (const FoundRun& baseline : arms.front().runs) invar::restore_computed(run.log, baseline.log);
+}
+
 std::vector<std::string> split(const std::vector<std::string>& words, const std::string& role) {
     std::vector<std::string> parts;
     std::error_code ignored;
@@ -89,7 +97,9 @@ std::vector<std::string> common_names(const std::vector<FoundArm>& arms) {
 // What could be meant by --metric that is not a name of theirs.
 std::string meant(const std::string& wanted, const std::vector<std::string>& names) {
     std::vector<std::string> words = names;
-    for (const std::string& name : names) words.push_back(name.substr(name.find_last_of("/.") + 1));
+    for (const std::string& name : names)
+        for (std::size_t at = name.find_first_of("/._-"); at != name.npos; at = name.find_first_of("/._-", at + 1))
+            words.push_back(name.substr(at + 1));
     const std::string found = nearest(wanted, words);
     for (const std::string& name : names)
         if (!found.empty() && name.ends_with(found)) return fmt::format(" (did you mean '{}'?)", name);
@@ -207,6 +217,7 @@ int compare_command(const CompareArguments& a) {
     check<UsageError>(!candidates.empty(), "no CANDIDATE given; {}", usage());
     for (const std::vector<std::string>& paths : candidates)
         arms.push_back(find_arm(split(paths, "CANDIDATE"), "candidate"));
+    restore_computed(arms);
     name_arms(arms);
     check_runs(arms, a.any_length, comparison.warnings);
 
@@ -222,7 +233,7 @@ int compare_command(const CompareArguments& a) {
     const auto is_share = [](const RunRecord& run) { return run.metric >= 0 && run.metric <= 1; };
     const bool shares = std::ranges::all_of(comparison.baseline.runs, is_share);
     comparison.percent = comparison.metric.ends_with("accuracy") && shares;
-    check_unit(comparison.limits, comparison.metric, shares);
+    check_unit(comparison.limits, comparison.metric, shares, comparison.baseline.runs.front().metric);
     check<UsageError>(a.samples == 0 || shares, "--samples {}: {} is no share of samples, which lies from 0 to 1",
                       a.samples, comparison.metric);
     comparison.samples = a.samples;
@@ -248,7 +259,13 @@ int compare_command(const CompareArguments& a) {
                         comparison.direction == Better::higher ? "higher" : "lower", comparison.baseline.runs.size(),
                         runs, runs == 1 ? "" : "s", several > 1 ? fmt::format(" of {} candidates", several) : ""));
     }
-    return show_verdict(comparison, files, a.json);
+    const int code = show_verdict(comparison, files, a.json);
+    if (!a.json && shares && comparison.samples == 0 && counts_samples(comparison.metric))
+        say(
+            fmt::format("how many samples {} is a share of is not known; --samples N says it, and the verdict counts "
+                        "them",
+                        comparison.metric));
+    return code;
 }
 
 }  // namespace

@@ -197,17 +197,21 @@ std::vector<std::size_t> Table::widths() const {
     return width;
 }
 
-std::string Table::fitted(std::string_view indent, const std::vector<std::string>& dispensable) const {
+std::string Table::fitted(std::string_view indent, const std::vector<std::string>& dispensable,
+                          std::size_t least_of_first, std::vector<std::string>* left_out) const {
     Table table = *this;
     const auto columns = [&] {
+        std::vector<std::size_t> widths = table.widths();
+        if (!widths.empty()) widths[0] = std::min(widths[0], least_of_first);
         std::size_t all = indent.size();
-        for (const std::size_t width : table.widths()) all += width + 2;
+        for (const std::size_t width : widths) all += width + 2;
         return all - 2;  // no gap after the last one
     };
     for (const std::string& name : dispensable) {
         if (!on_terminal() || columns() <= std::size_t(terminal_width())) break;
         const auto found = std::find(table.header_.begin(), table.header_.end(), name);
         if (found == table.header_.end()) continue;
+        if (left_out != nullptr) left_out->push_back(name);
         const auto column = found - table.header_.begin();
         table.header_.erase(found);
         for (auto& row : table.rows_) row.erase(row.begin() + column);

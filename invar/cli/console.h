@@ -37,8 +37,11 @@ class Table {
     void row(std::vector<std::string> cells);
     std::string text(std::string_view indent = "") const;
     // Without the columns that a narrow terminal has no room for; `dispensable` are headers, the least telling first.
-    // A pipe gets all.
-    std::string fitted(std::string_view indent, const std::vector<std::string>& dispensable) const;
+    // A pipe gets all. Before a column goes, names in the first are cut to `least_of_first`; `left_out` is told what
+    // went.
+    std::string fitted(std::string_view indent, const std::vector<std::string>& dispensable,
+                       std::size_t least_of_first = std::string::npos,
+                       std::vector<std::string>* left_out = nullptr) const;
 
   private:
     std::vector<std::size_t> widths() const;

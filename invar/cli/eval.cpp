@@ -14,6 +14,7 @@
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/io/jsonl.h"
+#include "invar/train/logged_names.h"
 #include "invar/train/review.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/step.h"
@@ -68,7 +69,8 @@ int eval(EvalArguments& arguments) {
             .add("data", data)
             .add("precision", setup.precision.name())
             .add("samples", result.samples);
-        for (const Measured& measured : result.metrics) line.add(measured.metric.name, measured.value);
+        for (const Measured& measured : result.metrics)
+            line.add(logged::of_validation(measured.metric.name), measured.value);
         say(line.text());
         return finite ? 0 : 1;
     }
@@ -78,7 +80,7 @@ int eval(EvalArguments& arguments) {
     table.row({"data", fmt::format("{}, {} samples", data, human_count(result.samples))});
     table.row({"precision", setup.precision.name()});
     for (const Measured& measured : result.metrics)
-        table.row({measured.metric.name, measured.metric.str(measured.value)});
+        table.row({logged::of_validation(measured.metric.name), measured.metric.str(measured.value)});
     print(table.text());
     if (finite) say_remarks(remarks_on(*setup.task, *setup.model, *setup.test_data, setup.precision));
     return finite ? 0 : 1;

@@ -19,6 +19,7 @@
 #include "invar/train/logged_names.h"
 #include "invar/train/review.h"
 #include "invar/train/scale_text.h"
+#include "invar/validate/begun.h"
 #include "invar/validate/benefits.h"
 #include "invar/validate/validated.h"
 
@@ -42,6 +43,10 @@ void find_run_of_checkpoint(TrainArguments& arguments) {
     arguments.resume = run.string();
 }
 
+std::string name_of_folder(const fs::path& folder) {
+    return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
 Config resolve(TrainArguments& arguments) {
     if (arguments.grad_ckpt) arguments.flags.push_back("trainer.recompute=block");
     if (arguments.debug) arguments.flags.push_back("trainer.log_every_n_steps=1");
@@ -60,6 +65,10 @@ Config resolve(TrainArguments& arguments) {
     check<UsageError>(fs::is_directory(folder, error),
                       "--resume {}: there is no such folder; give the folder of a run, such as runs/{}",
                       folder.string(), Config{}.exp_name);
+    check<UsageError>(RunFolder::is_run(folder) || !is_validation(folder),
+                      "--resume {}: that is the folder of a validation; to go on with it: {} validate CONFIG --resume "
+                      "exp_name={}, with the configuration and the keys that it was begun with",
+                      folder.string(), program_name(), shell_word(name_of_folder(folder)));
     return arguments.load_run(folder);
 }
 

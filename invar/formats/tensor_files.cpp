@@ -144,7 +144,7 @@ LeftOut left_out_of_npz(const std::string& name, const NpyHeader& header) {
     return {name, header.descr, other ? LeftOut::Why::other_format : LeftOut::Why::not_floating};
 }
 
-enum class FileKind { safetensors, zip, old_torch };
+enum class FileKind { safetensors, zip, old_torch, npy };
 
 FileKind kind_of(const fs::path& path) {
     const Descriptor file = Descriptor::open(path, O_RDONLY, "read");
@@ -155,7 +155,10 @@ FileKind kind_of(const fs::path& path) {
     if (is_zip(bytes) && first[8] != '{')
         return FileKind::zip;  // the header of safetensors may be as long as "PK" reads
     constexpr std::string_view kOldTorch = "\x80\x02\x8a\x0al\xfc\x9c";
-    return std::string_view(first, count).starts_with(kOldTorch) ? FileKind::old_torch : FileKind::safetensors;
+    constexpr std::string_view kNpy = "\x93NUMPY";
+    const std::string_view text(first, count);
+    if (text.starts_with(kNpy)) return FileKind::npy;
+    return text.starts_with(kOldTorch) ? FileKind::old_torch : FileKind::safetensors;
 }
 
 }  // namespace
@@ -255,6 +258,10 @@ TensorFile::TensorFile(const fs::path& path) {
     check<IoError>(kind != FileKind::old_torch,
                    "{}: saved by a PyTorch before 1.6; save it anew: torch.save(torch.load(FILE), FILE)",
                    path.string());
+    check<IoError>(kind != FileKind::npy,
+                   "{}: a single array in NumPy's .npy format, which has no name for it; save it as .npz: "
+                   "np.savez(FILE, NAME=np.load({}))",
+                   path.string(), Quoted{path.filename().string()});
     kind == FileKind::zip ? open_zip(path) : open_safetensors(path);
 }
 

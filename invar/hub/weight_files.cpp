@@ -26,7 +26,9 @@ bool is_there(const fs::path& file) {
 }  // namespace
 
 std::map<std::string, std::string> parse_index(const JsonObject& index) {
-    if (!index.has("weight_map")) index.refuse("\"weight_map\" is missing");
+    if (!index.has("weight_map"))
+        index.refuse(
+            "\"weight_map\" is missing, so it is no index of sharded weights as model.safetensors.index.json is");
     const JsonObject places = index.object("weight_map");
     std::map<std::string, std::string> shards;
     for (const auto& [tensor, place] : places.json().items()) {

@@ -301,7 +301,9 @@ std::vector<std::string> limits_of(const Comparison& c) {
             texts.push_back("Speed was disturbed and is not judged: " + arm.disturbed + ".");
             break;
         }
-    texts.emplace_back("Times were measured on one machine in one go, and hold for it alone.");
+    texts.emplace_back(c.one_go ? "Times were measured on one machine in one go, and hold for it alone."
+                                : "Times were not measured in one go: each is that of its run, and holds for the "
+                                  "machine, and for what else ran on it, at that time.");
     return texts;
 }
 

@@ -71,12 +71,17 @@ BegunValidation BegunValidation::read(const fs::path& folder, const std::vector<
     return begun;
 }
 
+bool is_validation(const fs::path& folder) {
+    std::error_code ignored;
+    return fs::is_regular_file(folder / kFile, ignored);
+}
+
 fs::path find_validation(const Config& base) {
     const fs::path wanted = fs::path(base.output_dir) / base.exp_name;
     fs::path found, path = wanted;
     std::error_code ignored;
     for (int i = 2; fs::is_directory(path, ignored); ++i) {
-        if (fs::is_regular_file(path / kFile, ignored)) found = path;
+        if (is_validation(path)) found = path;
         path = wanted.string() + "_" + std::to_string(i);
     }
     check<UsageError>(!found.empty(),

@@ -28,6 +28,8 @@ struct BegunValidation {
     static BegunValidation read(const std::filesystem::path& folder, const std::vector<Metric>& metrics);
 };
 
+// Whether a validation was begun in it.
+bool is_validation(const std::filesystem::path& folder);
 // The newest validation under output_dir/exp_name, exp_name_2, ...; throws UsageError where there is none.
 std::filesystem::path find_validation(const Config& base);
 

@@ -183,13 +183,19 @@ void fail_where_not_learned(Arm& baseline) {
                                        baseline.runs.size(), names);
 }
 
+// The command that tells more of the first run of ours, "" where there is none.
+std::string more_of(const std::vector<RunRecord>& runs) {
+    for (const RunRecord& run : runs)
+        if (!run.folder.empty()) return "; more: " + program_name() + " diagnose " + shell_word(run.folder.string());
+    return "";
+}
+
 // A run with NaN or Inf leaves its arm nothing to compare; one of ours can be asked for more.
 void fail_where_not_finite(Arm& arm) {
     for (const RunRecord& run : arm.runs) {
         if (run.not_finite.empty()) continue;
         if (!arm.failed()) arm.failure = arm.runs.size() > 1 ? run.name + ": " + run.not_finite : run.not_finite;
-        if (!run.folder.empty() && !std::exchange(arm.names_command, true))
-            arm.failure += "; more: " + program_name() + " diagnose " + shell_word(run.folder.string());
+        if (!run.folder.empty() && !std::exchange(arm.names_command, true)) arm.failure += more_of({run});
         return;
     }
 }
@@ -220,6 +226,8 @@ void compare(Arm& arm, const Comparison& comparison) {
         arm.verdict = std::max(arm.verdict, Verdict::marginal);
         arm.reason += fmt::format("; it became unstable and was recovered {} time{}", times, times == 1 ? "" : "s");
     }
+    const bool told_where = !arm.broke.empty();
+    if (!arm.failed() && arm.verdict == Verdict::fail && !told_where) arm.reason += more_of(arm.runs);
     if (!arm.failed()) return;
     arm.verdict = baseline.failed() ? Verdict::invalid : Verdict::fail;
     arm.reason = arm.failure;

@@ -96,6 +96,7 @@ struct Comparison {
     std::vector<Arm> candidates;
     Verdict verdict = Verdict::pass;  // the worst of the candidates'
     std::string reason;
+    bool one_go = false;                // whether all runs were trained one after the other, by this process
     std::vector<std::string> warnings;  // what a reader should know before trusting it
 };
 

@@ -97,11 +97,13 @@ void check_limits(const Limits& limits) {
                       limits.level);
 }
 
-void check_unit(const Limits& limits, const std::string& metric, bool is_share) {
+void check_unit(const Limits& limits, const std::string& metric, bool is_share, double value) {
+    const bool in_percent = value > 1;
     check<UsageError>(limits.unit != Limits::Unit::points || is_share,
                       "--margin {}: {} is no share from 0 to 1, which alone has percentage points; say abs:{:g} in its "
-                      "own unit",
-                      limits.word(), metric, limits.margin);
+                      "own unit{}",
+                      limits.word(), metric, in_percent ? 100 * limits.margin : limits.margin,
+                      in_percent ? ", if that is percent" : "");
 }
 
 Verdict judge(double difference, const Limits& limits) {

@@ -35,8 +35,9 @@ struct Limits {
 };
 // Throws UsageError, naming the option, where they are not positive and in order.
 void check_limits(const Limits& limits);
-// Throws UsageError where points are asked for of a metric that is no share of 1.
-void check_unit(const Limits& limits, const std::string& metric, bool is_share);
+// Throws UsageError where points are asked for of a metric that is no share of 1; `value` is one of its values, where
+// one is known: an accuracy of 90 is in percent, and says what to ask for instead.
+void check_unit(const Limits& limits, const std::string& metric, bool is_share, double value = 0.0);
 
 // The rule for one run an arm, with limits that are relative: below the margin, below `harm`, or neither. What is not a
 // number fails.

@@ -61,6 +61,11 @@ bool is_held_out(const std::string& metric) {
     return is_held_out(metric_words(metric));
 }
 
+bool counts_samples(const std::string& metric) {
+    static constexpr std::string_view kWords = " acc accuracy accuracies top1 top5 correct ";
+    return std::ranges::any_of(metric_words(metric), [](const std::string& word) { return is_one_of(word, kWords); });
+}
+
 std::optional<Better> direction_of(const std::string& metric) {
     return direction_by(metric_words(metric));
 }

@@ -33,6 +33,9 @@ std::string default_metric(const std::vector<std::string>& names);
 // Whether it was measured on data that was not trained on, as far as its name says.
 bool is_held_out(const std::string& metric);
 
+// Whether it counts samples that are right, so that it is a share of them, as far as its name says.
+bool counts_samples(const std::string& metric);
+
 // Names under which loggers keep them, most usual first.
 const std::vector<std::string>& loss_names();
 const std::vector<std::string>& scale_names();

@@ -8,7 +8,9 @@ namespace invar {
 
 Moments moments_of(const std::vector<double>& values) {
     Moments m{double(values.size()), 0.0, 0.0};
-    for (const double value : values) m.mean += value / m.n;
+    // From the first on: of equal values the mean is that value, to the last bit.
+    for (const double value : values) m.mean += (value - values.front()) / m.n;
+    if (!values.empty()) m.mean += values.front();
     double squares = 0.0;
     for (const double value : values) squares += (value - m.mean) * (value - m.mean);
     if (m.n > 1) m.variance = squares / (m.n - 1);

@@ -54,13 +54,13 @@ class Rows {
     }
     // Of a table: where a row is as good as any other, NaN may be what was not there to be logged.
     void finish() {
-        std::vector<Series*> table;
-        for (auto& [name, series] : log_.series) {
+        std::vector<std::string> table;
+        for (const auto& [name, series] : log_.series) {
             if (is_position(name)) continue;
             if (series.y.size() != count_) return;
-            table.push_back(&series);
+            table.push_back(name);
         }
-        drop_missing(table);
+        drop_missing(log_, table);
     }
 
   private:
@@ -169,7 +169,13 @@ RunLog parse_csv_log(std::string_view text, const std::string& source) {
     check<IoError>(!is_blank(header), "{} line 1: empty; a CSV file of metrics begins with the names of its columns",
                    source);
     std::vector<std::string> names;
-    for (const std::string& cell : header.cells) names.push_back(printable(trimmed(cell)));
+    for (const std::string& cell : header.cells) {
+        std::string name = printable(trimmed(cell));
+        check<IoError>(name.empty() || std::ranges::find(names, name) == names.end(),
+                       "{} line 1: two columns are called {}, and nobody can tell which counts; rename one", source,
+                       Quoted{name});
+        names.push_back(std::move(name));
+    }
     Rows rows(log);
     while (at < text.size()) {
         const std::size_t first_line = line;

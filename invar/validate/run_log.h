@@ -21,8 +21,9 @@ struct RunLog {
     std::string source;                    // the file, as errors name it
     std::map<std::string, Series> series;  // nested JSON keys are joined by '.'
     std::map<std::string, std::string>
-        spoilt;        // series with something else than a number: where, and what stands there
-    std::string note;  // what was left out, and why; "" where nothing was
+        spoilt;  // series with something else than a number: where, and what stands there
+    std::map<std::string, std::vector<double>> passed_over;  // steps at which NaN was taken for "not logged"
+    std::string note;                                        // what was left out, and why; "" where nothing was
 
     // The series of that name; throws IoError where one of its values is no number.
     const Series& at(const std::string& name) const;

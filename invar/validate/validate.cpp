@@ -140,6 +140,7 @@ void run_once(Work& work, Arm& arm, int seed) {
     const Config config = config_for(validation, arm.name, seed);
     fs::path folder = validation.folder / config.exp_name;
     const BegunRun before = look_at_run(folder, config);
+    validation.one_go = validation.one_go && before.state == BegunRun::State::none;
     if (validation.options.resume) world().barrier();  // all have looked before one goes on
     if (before.state == BegunRun::State::unstable) {
         arm.failure = before.failure;
@@ -253,6 +254,7 @@ Validation validate(const ValidateOptions& options, Observer& observer) {
     // Seed by seed, so that a machine that slows down or warms up in the meantime does so for all precisions alike.
     Arm& baseline = validation.baseline;
     bool learned = true;
+    validation.one_go = true;
     for (int seed = 0; seed < options.seeds && !baseline.failed(); ++seed) {
         run_once(work, baseline, seed);
         if (!baseline.failed() && baseline.runs.back().metric == 0)

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "invar/core/error.h"
 #include "invar/core/printable.h"
@@ -69,6 +70,11 @@ RunLog parse_chart_run(std::string_view text, const std::string& run, const std:
     RunLog log;
     log.source = fmt::format("{}:{}", source, run);
     Chart chart = parse_columns(text);
+    std::set<std::string> metrics;
+    for (const auto& [name, metric] : chart.columns)
+        check<UsageError>(name != run || metrics.insert(metric).second,
+                          "{}: two columns are called {}; give the runs names of their own and export the chart again",
+                          source, Quoted{run + std::string(kBetween) + metric});
     while (chart.at < text.size()) {
         const std::size_t line = chart.line;
         const CsvRecord record = next_record(text, chart.at, chart.line);

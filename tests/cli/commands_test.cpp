@@ -1,4 +1,6 @@
 // The smaller commands, help and completion.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -55,6 +57,36 @@ TEST_F(Commands, RunsAreListedWithWhatDiffers) {
     EXPECT_EQ(invar({"runs", "empty"}).code, 2);
 }
 
+TEST_F(Commands, RunsTellOnlyWhereOneDiffersFromMost) {
+    for (const char* name : {"exp_name=a", "exp_name=b", "exp_name=c"}) ASSERT_EQ(invar(small({name})).code, 0);
+    ASSERT_EQ(invar(small({"exp_name=d", "optimizer.lr=0.002"})).code, 0);
+    const std::string out = invar({"runs"}).out;
+    EXPECT_TRUE(has(out, "what differs in their configurations")) << out;
+    EXPECT_TRUE(has(out, "\n  runs/d: optimizer.lr=0.002\n")) << out;
+    EXPECT_FALSE(has(out, "runs/a:")) << "it is as most are: " << out;
+    const double accuracy = nlohmann::json::parse(slurp(folder_ / "runs/a/summary.json")).at("val_accuracy");
+    EXPECT_TRUE(has(out, fmt::format("{:.2f}%", 100 * accuracy))) << "as the console shows it: " << out;
+}
+
+TEST_F(Commands, RunsLeaveOutWhatAValidationSetsByItself) {
+    ASSERT_NE(invar(learner({"exp_name=v", "--candidates", "bf16-mixed", "--seeds", "2"}, {"validate"})).code, 2);
+    const std::string out = invar({"runs"}).out;
+    EXPECT_TRUE(has(out, "trainer.precision=bf16-mixed") && has(out, "seed=")) << out;
+    EXPECT_FALSE(has(out, "data.seed=") || has(out, "log_every_n_steps=")) << out;
+}
+
+TEST_F(Commands, RunsWithoutANumberComeLastInEitherOrder) {
+    for (const char* name : {"exp_name=a", "exp_name=b"}) ASSERT_EQ(invar(small({name})).code, 0);
+    const std::filesystem::path file = folder_ / "runs/a/summary.json";
+    nlohmann::json summary = nlohmann::json::parse(slurp(file));
+    summary["loss"] = "nan";
+    std::ofstream(file) << summary;
+    for (const char* key : {"loss", "-loss"}) {
+        const auto lines = json_lines(invar({"runs", "runs", "--sort", key, "--json"}).out);
+        EXPECT_EQ(lines.at(1).at("run"), "runs/a") << key;
+    }
+}
+
 TEST_F(Commands, EvalMeasuresWhatTheRunMeasured) {
     ASSERT_EQ(invar(small({"--mixed_precision", "bf16"})).code, 0);
     const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
@@ -62,13 +94,14 @@ TEST_F(Commands, EvalMeasuresWhatTheRunMeasured) {
         const Result result = invar({"eval", what, "--json"});
         ASSERT_EQ(result.code, 0) << result.err;
         const auto line = json_lines(result.out).at(0);
-        EXPECT_EQ(line.at("loss"), summary.at("val_loss")) << what;
-        EXPECT_EQ(line.at("accuracy"), summary.at("val_accuracy")) << what;
+        EXPECT_EQ(line.at("val_loss"), summary.at("val_loss")) << what;
+        EXPECT_EQ(line.at("val_accuracy"), summary.at("val_accuracy")) << what;
         EXPECT_EQ(line.at("precision"), "bf16-mixed");
     }
     EXPECT_EQ(json_lines(invar({"eval", "runs/run", "--json", "trainer.precision=32-true"}).out).at(0).at("precision"),
               "32-true");
-    EXPECT_TRUE(has(invar({"eval", "runs/run"}).out, "accuracy"));
+    const std::string table = invar({"eval", "runs/run"}).out;
+    EXPECT_TRUE(has(table, "\nval_loss ") && has(table, "\nval_accuracy ")) << table;
 }
 
 TEST_F(Commands, EvalTakesPlainWeightsWithAConfiguration) {

@@ -1,4 +1,6 @@
 // `invar compare` and the reports of `invar validate`, through the program.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -185,6 +187,7 @@ TEST_F(Compare, HelpsToFindTheMetric) {
     put("a.csv", "epoch,step,train_loss,val_loss,val_acc\n0,1,0.5,0.6,0.9\n");
     put("b.csv", "epoch,step,train_loss,val_loss\n0,1,0.5,0.6\n");
     put("c.csv", "epoch,step,bleu\n0,1,30\n");
+    put("d.csv", "epoch,step,train_loss,val_accuracy\n0,1,0.5,0.9\n");
     put("zero.csv", "epoch,step,val_acc\n0,1,0\n");
     const auto error = [&](Words words) {
         words.insert(words.begin(), "compare");
@@ -192,6 +195,7 @@ TEST_F(Compare, HelpsToFindTheMetric) {
     };
     EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "loss"}), "may be train_loss or val_loss"));
     EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "val_los"}), "did you mean 'val_loss'?"));
+    EXPECT_TRUE(has(error({"d.csv", "b.csv", "--metric", "acuracy"}), "did you mean 'val_accuracy'?"));
     EXPECT_TRUE(has(error({"a.csv", "b.csv", "--metric", "val_acc"}), "not in b.csv"));
     const std::string none = error({"a.csv", "c.csv"});
     EXPECT_TRUE(has(none, "no metric in common") && has(none, "c.csv has bleu")) << none;
@@ -297,6 +301,44 @@ TEST_F(Compare, PassesOverMissingValuesThatAreWrittenAsNaN) {
     put("b.csv", "step,loss,val_acc\n1,0.9,NaN\n1,NaN,0.5\n2,NaN,NaN\n2,NaN,0.901\n");
     EXPECT_EQ(invar({"compare", "a.csv", "b.csv"}).code, 1) << "its last loss is NaN";
     EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).out, "loss is NaN at step 2"));
+}
+
+TEST_F(Compare, AsksForTheSamplesBehindAShare) {
+    put("a.csv", "step,loss,val_acc\n1,0.9,0.5\n2,0.5,0.75\n");
+    put("b.csv", "step,loss,val_acc\n1,0.9,0.4\n2,0.5,0.75\n");
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv"}).out, "--samples N says it")) << "for val_acc";
+    EXPECT_FALSE(has(invar({"compare", "a.csv", "b.csv", "--samples", "100"}).out, "--samples N"));
+    EXPECT_FALSE(has(invar({"compare", "a.csv", "b.csv", "--metric", "loss"}).out, "--samples N")) << "no share";
+    EXPECT_FALSE(has(invar({"compare", "a.csv", "b.csv", "--json"}).out, "--samples N"));
+}
+
+TEST_F(Compare, AdvisesAMarginInTheUnitOfTheValues) {
+    put("a.csv", "step,val_acc\n1,50\n2,90.0\n");
+    put("b.csv", "step,val_acc\n1,51\n2,89.6\n");
+    EXPECT_TRUE(has(invar({"compare", "a.csv", "b.csv", "--margin", "0.5pp"}).err, "say abs:0.5 in its own unit"));
+}
+
+TEST_F(Compare, FailsNaNHoweverOftenItComes) {
+    const auto table = [](std::initializer_list<const char*> losses) {
+        std::string text = "epoch,train_loss,val_loss,val_accuracy\n";
+        int epoch = 0;
+        for (const char* loss : losses) {
+            ++epoch;
+            text += fmt::format("{},{},{},{}\n", epoch, 2.0 / epoch, loss, 0.5 + 0.1 * epoch);
+        }
+        return text;
+    };
+    put("a.csv", table({"1.0", "0.9", "0.8", "0.7"}));
+    for (const std::string& low : {table({"1.0", "NaN", "0.8", "0.7"}), table({"1.0", "NaN", "0.8", "NaN"}),
+                                   table({"NaN", "0.9", "NaN", "0.7"}), table({"NaN", "NaN", "NaN", "0.7"})}) {
+        put("b.csv", low);
+        const Result result = invar({"compare", "a.csv", "b.csv"});
+        EXPECT_EQ(result.code, 1) << low << result.out << result.err;
+        EXPECT_TRUE(has(result.out, "val_loss is NaN at step")) << result.out;
+    }
+    put("c.csv", "step,loss,val_acc\n1,4,0.5\n2,3,0.6\n3,2,0.7\n4,1,0.8\n");
+    put("d.csv", "step,loss,val_acc\n1,NaN,0.5\n2,3,0.6\n3,NaN,0.7\n4,1,0.8\n");
+    EXPECT_EQ(invar({"compare", "c.csv", "d.csv"}).code, 1) << "regular, but the baseline has values there";
 }
 
 TEST_F(Compare, IsInvalidWhereTheBaselineGotNoBetter) {

@@ -57,7 +57,7 @@ TEST_F(Hub, ARunIsExportedAndSampledFromItsFolder) {
                                "model.layers=1", "model.heads=2", "model.width=32", "data.batch_size=8",
                                "trainer.threads=1", "trainer.device=cpu", "--json"});
     ASSERT_EQ(file.code, 0) << file.err;
-    const auto loss = [](const Result& result) { return nlohmann::json::parse(result.out).at("loss"); };
+    const auto loss = [](const Result& result) { return nlohmann::json::parse(result.out).at("val_loss"); };
     EXPECT_EQ(loss(run), loss(file));
 }
 
@@ -81,7 +81,7 @@ TEST_F(Hub, ARunThatWasKilledBeforeItsFirstCheckpointBeginsFromTheFolderAgain) {
     ASSERT_EQ(invar(from_folder({"exp_name=tuned"})).code, 0);
     const auto loss = [&] {
         const Result eval = invar({"eval", "runs/tuned", "--json"});
-        return eval.code == 0 ? nlohmann::json::parse(eval.out).at("loss").get<double>() : -1;
+        return eval.code == 0 ? nlohmann::json::parse(eval.out).at("val_loss").get<double>() : -1;
     };
     const double first = loss();
     fs::remove_all(folder_ / "runs/tuned/checkpoints");

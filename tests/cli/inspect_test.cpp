@@ -150,6 +150,11 @@ TEST_F(Inspect, SaysInOneLineWhatIsWrong) {
     EXPECT_TRUE(has(invar({"inspect", "missing.safetensors"}).error(), "missing.safetensors"));
     EXPECT_EQ(invar({"inspect", "junk.safetensors"}).code, 2);
     EXPECT_TRUE(has(invar({"inspect", "junk.safetensors"}).error(), "junk.safetensors"));
+    std::ofstream(folder_ / "summary.json") << "{\"loss\": 1}";
+    EXPECT_TRUE(has(invar({"inspect", "summary.json"}).error(), "it is no index of sharded weights"));
+    std::ofstream(folder_ / "a.npy") << "\x93NUMPY and whatever else is in it";
+    EXPECT_TRUE(has(invar({"inspect", "a.npy"}).error(), "a.npy: a single array in NumPy's .npy format"));
+    EXPECT_TRUE(has(invar({"inspect", "a.npy"}).error(), "np.savez(FILE, NAME=np.load(\"a.npy\"))"));
 }
 
 TEST_F(Inspect, ReadsFilesOfOtherProgramsAndRunsNothingOfThem) {

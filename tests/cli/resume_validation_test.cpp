@@ -58,11 +58,13 @@ TEST_F(ResumeValidation, NamesTheCommandThatAddsSeedsAndTheCommandDoes) {
     ASSERT_NE(at, std::string::npos) << first.out;
     const std::string command = first.out.substr(at + mark.size(), first.out.find('\n', at) - at - mark.size());
     EXPECT_TRUE(has(slurp(folder_ / "runs/v/report.md"), command));
+    EXPECT_TRUE(has(slurp(folder_ / "runs/v/report.md"), "Times were measured on one machine in one go"));
     EXPECT_TRUE(has(command, "--margin 0.05 --resume")) << command;
     const Result more = shell("invar " + command);
     EXPECT_NE(more.code, 2) << more.err;
     EXPECT_TRUE(has(more.out, "run 1 of ")) << more.out;
     EXPECT_TRUE(has(more.out, "runs/v/fp32_seed0 is there already")) << more.out;
+    EXPECT_TRUE(has(slurp(folder_ / "runs/v/report.md"), "Times were not measured in one go"));
     const auto report = nlohmann::json::parse(slurp(folder_ / "runs/v/report.json"));
     EXPECT_GT(report.at("baseline").at("runs").size(), 2u);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/v_2"));
@@ -73,6 +75,12 @@ TEST_F(ResumeValidation, RefusesWhatIsNotTheSameInOneLine) {
     const Result other = invar(words({"exp_name=v", "--resume", "optimizer.lr=0.02"}));
     EXPECT_EQ(other.code, 2);
     EXPECT_TRUE(has(other.error(), "optimizer.lr was 0.03 and is 0.02")) << other.err;
+    const Result trained = invar({"train", "--resume", "runs/v/"});
+    EXPECT_EQ(trained.code, 2);
+    EXPECT_TRUE(has(trained.error(),
+                    "the folder of a validation; to go on with it: invar validate CONFIG --resume "
+                    "exp_name=v,"))
+        << trained.err;
     const Result none = invar(words({"exp_name=w", "--resume"}));
     EXPECT_EQ(none.code, 2);
     EXPECT_TRUE(has(none.error(), "--resume: there is no validation in runs/w")) << none.err;

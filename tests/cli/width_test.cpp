@@ -43,6 +43,16 @@ TEST_F(Width, OfWhatARunLeavesIsThatOfTheTerminal) {
     fits({"compare", folder, other});
 }
 
+TEST_F(Width, TakesNamesBeforeFiguresAndSaysWhatIsNotShown) {
+    ASSERT_EQ(invar(small({std::string("exp_name=") + kLong, "--mixed_precision", "bf16"})).code, 0);
+    const std::string shown = on_terminal({"runs"}, 80).out;
+    EXPECT_TRUE(has(shown, "val_accuracy") && has(shown, "val_loss")) << shown;
+    EXPECT_FALSE(has(shown, kLong)) << shown;
+    const std::string narrow = on_terminal({"runs"}, 60).out;
+    EXPECT_TRUE(has(narrow, "no room for steps")) << narrow;
+    EXPECT_FALSE(has(on_terminal({"runs"}, 200).out, "no room for"));
+}
+
 TEST_F(Width, OfWhatAConfigurationIsAskedIsThatOfTheTerminal) {
     fits({"formats"});
     fits({"ops"});

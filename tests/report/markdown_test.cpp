@@ -133,6 +133,14 @@ TEST(Report, ComparesNothingWithARunThatFailed) {
     EXPECT_FALSE(has(text, "-88."));
 }
 
+TEST(Report, SaysWhetherTimesWereMeasuredInOneGo) {
+    Validation v = made_up();
+    v.one_go = true;
+    EXPECT_TRUE(has(markdown_report(v, made_up_context(v)), "Times were measured on one machine in one go"));
+    v.one_go = false;
+    EXPECT_TRUE(has(markdown_report(v, made_up_context(v)), "Times were not measured in one go"));
+}
+
 TEST(Report, CountsSkippedStepsOfAllRuns) {
     Validation v = made_up(0.8850, 1004, 3);
     for (RunRecord& run : v.candidates[0].runs) run.skipped = 2;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "invar/core/error.h"
+#include "invar/core/shell.h"
 #include "invar/io/file.h"
 #include "invar/validate/comparable.h"
 #include "invar/validate/run_files.h"
@@ -244,6 +245,19 @@ TEST(Decide, FailsACandidateWithNaNAnywhereHoweverCloseItsMetric) {
     EXPECT_TRUE(has(bad.reason, "the baseline gives nothing to compare with: loss is NaN")) << bad.reason;
     EXPECT_EQ(bad.verdict, Verdict::invalid);
     EXPECT_EQ(bad.candidates[0].verdict, Verdict::invalid);
+}
+
+TEST(Decide, NamesTheCommandThatTellsMoreOfACandidateThatFailsByItsMetric) {
+    Comparison c = comparison_of({0.9}, {0.5});
+    decide(c);
+    EXPECT_FALSE(has(c.reason, "diagnose")) << "a run of others: " << c.reason;
+    c.candidates[0].runs[0].folder = "runs/low";
+    decide(c);
+    EXPECT_TRUE(c.reason.ends_with("; more: " + program_name() + " diagnose runs/low")) << c.reason;
+    Comparison fine = comparison_of({0.9}, {0.9});
+    fine.candidates[0].runs[0].folder = "runs/low";
+    decide(fine);
+    EXPECT_FALSE(has(fine.reason, "diagnose")) << fine.reason;
 }
 
 TEST(Decide, IsInvalidUnlessEveryBaselineHasLearned) {

@@ -136,7 +136,9 @@ TEST(Limits, AreSharesOfTheBaselineOrAbsolute) {
     for (const char* word : {"0.01", "0.5pp", "abs:0.2", "abs:3"}) EXPECT_EQ(Limits::parse(word).word(), word);
     for (const char* word : {"0", "-0.1", "1", "nan", "100pp", "abs:", "abs:0", "abs:inf", "pp", "1%", "abs:1pp"})
         EXPECT_ERROR(Limits::parse(word), UsageError, std::string("--margin ") + word);
-    EXPECT_ERROR(check_unit(points, "val_loss", false), UsageError, "say abs:0.005");
+    EXPECT_ERROR(check_unit(points, "val_loss", false), UsageError, "say abs:0.005 in its own unit");
+    EXPECT_ERROR(check_unit(points, "val_acc", false, 90.0), UsageError,
+                 "say abs:0.5 in its own unit, if that is percent");
 }
 
 TEST(Limits, AreToldInTheUnitTheyWereGivenIn) {
@@ -150,6 +152,11 @@ TEST(Limits, AreToldInTheUnitTheyWereGivenIn) {
     EXPECT_TRUE(has(tested("0.25pp").reason, "within 0.25 percentage points (90% interval -0.03pp to +0.16pp"))
         << tested("0.25pp").reason;
     EXPECT_TRUE(has(tested("abs:0.0015").reason, "differs by +0.0006667 and")) << tested("abs:0.0015").reason;
+}
+
+TEST(Noise, OfEqualValuesIsNothingToTheLastBit) {
+    EXPECT_EQ(noise_of({{0.9123, 0}, {0.9123, 1}, {0.9123, 2}}, 0).spread, 0.0);
+    EXPECT_EQ(moments_of({0.1, 0.1, 0.1, 0.1, 0.1, 0.1}).mean, 0.1);
 }
 
 }  // namespace

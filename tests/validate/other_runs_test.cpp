@@ -170,6 +170,8 @@ TEST(WandbCharts, AreToldFromOtherTables) {
 }
 
 TEST(WandbCharts, SayWhatIsWrong) {
+    EXPECT_ERROR(parse_chart_run("Step,a - loss,a - loss\n1,2,3\n", "a", "F"), UsageError,
+                 "F: two columns are called \"a - loss\"");
     EXPECT_ERROR(parse_chart_run("Step,a - loss\n1,2,3\n", "a", "F"), IoError, "F line 2: 3 cells");
     EXPECT_ERROR(parse_chart_run("Step,a - loss\nnow,2\n", "a", "F"), IoError, "F line 2: its position \"now\"");
     EXPECT_ERROR(parse_chart_run("Step,a - loss\n1,\n", "a", "F"), IoError, "holds no numbers");

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "invar/core/error.h"
 #include "invar/validate/metric_names.h"
+#include "invar/validate/missing_values.h"
 #include "tests/core/expect_error.h"
 #include "tests/io/scratch.h"
 
@@ -70,12 +72,27 @@ TEST(CsvLog, SaysWhereAValueIsNoNumberOnlyWhenItIsAskedFor) {
     EXPECT_ERROR(log.at("bleu"), IoError, "there is no \"bleu\"");
 }
 
+TEST(CsvLog, RefusesTwoColumnsOfOneName) {
+    EXPECT_ERROR(parse_csv_log("step,acc,acc\n1,0.5,0.9\n", "m.csv"), IoError,
+                 "m.csv line 1: two columns are called \"acc\"");
+    EXPECT_EQ(parse_csv_log(",step,acc,\n0,1,0.5,\n", "m.csv").at("acc").y, (Numbers{0.5})) << "that of an index";
+}
+
 TEST(CsvLog, RefusesWhatHoldsNothing) {
     EXPECT_ERROR(parse_log("", "m.csv"), IoError, "m.csv: empty");
     EXPECT_ERROR(parse_log(" \n\n", "m.csv"), IoError, "m.csv: empty");
     EXPECT_ERROR(parse_csv_log("\n1,2\n", "m.csv"), IoError, "line 1: empty");
     EXPECT_ERROR(parse_log("step,acc\n", "m.csv"), IoError, "holds no numbers");
     EXPECT_ERROR(parse_log("only words\nand more\n", "m.csv"), IoError, "holds no numbers");
+}
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// A table of a loss beside a rate that is always there, with a row for each of steps 1, 2, ...
+RunLog column(const Numbers& losses) {
+    std::string text = "step,lr,loss\n";
+    for (std::size_t i = 0; i < losses.size(); ++i) text += fmt::format("{},0.1,{}\n", i + 1, losses[i]);
+    return parse_log(text, "f");
 }
 
 // pandas writes NaN where a row has no value; so does a real one look.
@@ -92,9 +109,13 @@ TEST(MissingValues, AreLeftOutBetweenValuesThatAreLoggedNowAndThen) {
         "step,loss,val_acc\n1,0.9,nan\n2,0.8,nan\n3,0.7,0.5\n4,0.6,nan\n5,0.5,nan\n6,0.4,0.8\n7,0.3,nan\n", "f");
     EXPECT_EQ(log.at("loss").y.size(), 7u);
     EXPECT_EQ(log.at("val_acc").y, (Numbers{0.5, 0.8}));
-    const RunLog json =
-        parse_log("{\"step\": 1, \"loss\": 0.9, \"acc\": NaN}\n{\"step\": 2, \"loss\": 0.8, \"acc\": 0.4}\n", "f");
-    EXPECT_EQ(json.at("acc").y, (Numbers{0.4}));
+    EXPECT_EQ(log.passed_over.at("val_acc"), (Numbers{1, 2, 4, 5, 7}));
+    const RunLog json = parse_log(
+        "{\"step\": 1, \"loss\": 0.9, \"acc\": NaN}\n{\"step\": 2, \"loss\": 0.8, \"acc\": 0.4}\n"
+        "{\"step\": 3, \"loss\": 0.7, \"acc\": NaN}\n{\"step\": 4, \"loss\": 0.6, \"acc\": 0.5}\n",
+        "f");
+    EXPECT_EQ(json.at("acc").y, (Numbers{0.4, 0.5}));
+    EXPECT_EQ(column({1, kNaN, kNaN, 2, kNaN, 3, kNaN, kNaN}).at("loss").y, (Numbers{1, 2, 3})) << "from the first on";
 }
 
 TEST(MissingValues, AreNotWhatWasComputedAsNaN) {
@@ -112,8 +133,40 @@ TEST(MissingValues, AreNotWhatWasComputedAsNaN) {
     EXPECT_EQ(once.at("loss").y.size(), 6u) << "one batch that overflowed";
     const RunLog early = parse_log("step,lr,loss\n1,1,0.9\n2,1,nan\n3,1,0.8\n4,1,0.7\n", "f");
     EXPECT_EQ(early.at("loss").y.size(), 4u) << "one of four";
-    const RunLog regular = parse_log("step,lr,loss\n1,1,0.9\n2,1,nan\n3,1,0.8\n", "f");
-    EXPECT_EQ(regular.at("loss").y, (Numbers{0.9, 0.8})) << "one of three";
+    EXPECT_EQ(column({0.9, kNaN, 0.8}).at("loss").y.size(), 3u) << "one of three";
+    EXPECT_EQ(column({kNaN, kNaN, 0.8}).at("loss").y.size(), 3u) << "two of three, and no second gap";
+    EXPECT_EQ(column({kNaN, 0.9, kNaN, 0.8}).at("loss").y.size(), 2u) << "two gaps";
+    EXPECT_EQ(column({kNaN, 0.9, kNaN, 0.8, 0.7}).at("loss").y.size(), 5u) << "two values in a row";
+    EXPECT_EQ(column({0.9, kNaN, 0.8, kNaN, kNaN, kNaN, 0.7}).at("loss").y.size(), 7u) << "gaps of one and three";
+}
+
+TEST(MissingValues, AreNotThoseBesideAnotherFigureOfTheSameData) {
+    const std::string head = "step,train_loss,val_loss,val_acc\n";
+    const RunLog lost = parse_log(head + "1,5,nan,0.1\n2,4,2,0.2\n3,3,nan,0.3\n4,2,1,0.4\n", "f");
+    EXPECT_EQ(lost.at("val_loss").y.size(), 4u) << "it comes regularly, but accuracy was measured";
+    const RunLog each = parse_log(head + "1,5,nan,0.1\n2,nan,2,0.2\n3,3,nan,0.3\n4,nan,1,0.4\n", "f");
+    EXPECT_EQ(each.at("val_loss").y.size(), 4u) << "no row is whole, and yet none is of another kind";
+    const RunLog validated = parse_log(head + "1,5,nan,nan\n2,4,2,0.2\n3,3,nan,nan\n4,2,1,0.4\n", "f");
+    EXPECT_EQ(validated.at("val_loss").y, (Numbers{2, 1})) << "what trained has no part in it";
+    const RunLog seldom = parse_log(
+        "step,val_loss,val_bleu\n1,9,nan\n2,8,nan\n3,7,nan\n4,6,10\n5,5,nan\n6,4,nan\n7,3,nan\n8,2,20\n", "f");
+    EXPECT_EQ(seldom.at("val_bleu").y, (Numbers{10, 20})) << "one that is measured at every fourth validation";
+}
+
+TEST(MissingValues, AreNotThoseAtWhichTheBaselineHasAValue) {
+    const RunLog baseline = column({4, 3, 2, 1});
+    RunLog candidate = column({kNaN, 3, kNaN, 1});
+    ASSERT_EQ(candidate.at("loss").y.size(), 2u);
+    restore_computed(candidate, baseline);
+    EXPECT_EQ(candidate.at("loss").x, (Numbers{1, 2, 3, 4}));
+    EXPECT_TRUE(std::isnan(candidate.at("loss").y[0]) && std::isnan(candidate.at("loss").y[2]));
+    RunLog same = column({kNaN, 3, kNaN, 1});
+    restore_computed(same, column({kNaN, 3, kNaN, 1}));
+    EXPECT_EQ(same.at("loss").y, (Numbers{3, 1})) << "logged now and then by both";
+    const char* rows = "step,loss,val_acc\n1,0.9,nan\n1,nan,0.5\n2,0.7,nan\n2,nan,0.8\n";
+    RunLog kinds = parse_log(rows, "f");
+    restore_computed(kinds, parse_log(rows, "f"));
+    EXPECT_EQ(kinds.at("loss").y, (Numbers{0.9, 0.7})) << "two rows of one step";
 }
 
 TEST(JsonLog, ReadsAnObjectALineWithNestedKeys) {
