@@ -12,6 +12,7 @@
 #include "invar/cli/common.h"
 #include "invar/cli/console.h"
 #include "invar/config/table.h"
+#include "invar/config/yaml.h"
 #include "invar/core/error.h"
 #include "invar/io/file.h"
 #include "invar/train/run_folder.h"
@@ -58,13 +59,26 @@ bool is_set_by_validation(const std::string& key) {
     return key == "data.seed" || key == "trainer.log_every_n_steps";
 }
 
+// Whether whoever trained there is gone.
+bool is_left(const fs::path& folder) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(folder / FolderLock::kFile, ignored)) return false;
+    try {
+        return FolderLock::try_lock(folder).has_value();
+    } catch (const Error&) {  // a folder of somebody else, or on a disk that is only to be read
+        return false;
+    }
+}
+
 FoundRun look_at(const fs::path& folder) {
     FoundRun run{folder, {}, {}};
     if (nlohmann::json summary = read_summary(RunFolder::summary_of(folder)); summary.is_object())
         run.summary = std::move(summary);
+    // A run that was killed, or could not write any more, has not said so.
+    if (run.summary.value("status", nlohmann::json()) == "running" && is_left(folder)) run.summary["status"] = "ended";
     try {
         const fs::path file = RunFolder::config_of(folder);
-        const Config config = parse_config(read_file(file), file.string());
+        const Config config = parse_config(read_file(file, kMaxConfigBytes), file.string());
         const fs::path beside = folder.parent_path();
         const Config told =
             is_validation(beside) ? parse_config(BegunValidation::read(beside, {}).config, beside.string()) : config;

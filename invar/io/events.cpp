@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -98,12 +99,28 @@ void drop_torn_ends(const std::filesystem::path& folder) {
     }
 }
 
+// The latest second in the names that are there, where it lies ahead: a clock may have been set back meanwhile, and
+// TensorBoard reads files in the order of their names.
+std::int64_t second_for_name(const std::filesystem::path& folder) {
+    auto second = std::max<std::int64_t>(0, static_cast<std::int64_t>(wall_time()));
+    std::error_code error;
+    for (std::filesystem::directory_iterator files(folder, error), end; !error && files != end;
+         files.increment(error)) {
+        const std::string name = files->path().filename().string();
+        std::int64_t there = 0;
+        if (name.starts_with(kPrefix) &&
+            std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), there).ec == std::errc())
+            second = std::max(second, there);
+    }
+    return second;
+}
+
 AppendFile create_in(const std::filesystem::path& folder) {
     char host[256] = {};
     if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') host[0] = '-';
-    const std::string name = fmt::format("{}{}.{}", kPrefix, static_cast<std::int64_t>(wall_time()), host);
+    const std::string name = fmt::format("{}{}.{}", kPrefix, second_for_name(folder), host);
     make_folders(folder);
-    // Two sessions begun in one second must not share a file; TensorBoard reads them in the order of their names.
+    // Two sessions begun in one second must not share a file.
     std::filesystem::path path = folder / name;
     for (int again = 1; std::filesystem::exists(path); ++again) path = folder / fmt::format("{}.{:03}", name, again);
     return AppendFile::create(path);

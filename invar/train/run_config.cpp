@@ -36,7 +36,9 @@ std::string run_config_damage(const fs::path& folder) {
     const fs::path file = RunFolder::config_of(folder);
     std::error_code ignored;
     if (!fs::exists(file, ignored)) return "is missing";
-    return fs::is_regular_file(file, ignored) ? damage_of(read_file(file)) : "is not an ordinary file";
+    if (!fs::is_regular_file(file, ignored)) return "is not an ordinary file";
+    if (fs::file_size(file, ignored) > kMaxConfigBytes) return "is larger than a configuration can be";
+    return damage_of(read_file(file));
 }
 
 RunConfig read_run_config(const fs::path& folder) {

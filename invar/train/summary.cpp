@@ -61,10 +61,12 @@ JsonLine summary_line(const Config& config, const RunSummary& s, const Device& d
     return line;
 }
 
+constexpr std::uint64_t kMostOfSummary = std::uint64_t(1) << 24;  // bytes; one has a few thousand
+
 nlohmann::json read_summary(const fs::path& file) {
     std::error_code ignored;
     const bool readable = fs::is_regular_file(file, ignored);
-    return nlohmann::json::parse(readable ? read_file(file) : "", nullptr, false);
+    return nlohmann::json::parse(readable ? read_file(file, kMostOfSummary) : "", nullptr, false);
 }
 
 EarlierTotals EarlierTotals::read(const nlohmann::json& summary, std::int64_t step) {

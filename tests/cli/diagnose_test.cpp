@@ -124,6 +124,38 @@ TEST_F(DiagnoseCommand, GoesOnFromAStepThatIsFiniteWhenReplayed) {
     EXPECT_EQ(json.at("diagnosis").at("steps"), 1);
 }
 
+// One step alone would blame the precision; from before the trouble on FP32 goes the same way.
+TEST_F(DiagnoseCommand, SaysOfAHighRateWhatTheRunHasSaid) {
+    const Words fast = {"--device", "cpu", "--mixed_precision", "fp16", "optimizer=sgd", "optimizer.lr=3000"};
+    for (const char* on_instability : {"stop", "skip"}) {
+        std::filesystem::remove_all(folder_ / "runs");
+        Words words = fast;
+        words.push_back(std::string("trainer.on_instability=") + on_instability);
+        const Result run = invar(small(words));
+        if (std::string(on_instability) == "stop") {
+            ASSERT_EQ(run.code, 1) << run.out;
+            EXPECT_TRUE(has(run.err, "FP32 goes the same way: no precision is to blame")) << run.err;
+            const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
+            EXPECT_EQ(summary.at("failure_in_fp32"), "fails");
+        }
+        const Result result = invar({"diagnose", "runs/run"});
+        EXPECT_EQ(result.code, 1) << result.out << result.err;
+        EXPECT_TRUE(has(result.out, "from before the trouble on FP32 goes the same way")) << result.out;
+        EXPECT_FALSE(has(result.out, "to blame: precision")) << result.out;
+        EXPECT_FALSE(has(result.out, "remedy: trainer.precision")) << result.out;
+    }
+}
+
+// A step that cannot be had as it was is not passed off as the run's own.
+TEST_F(DiagnoseCommand, SaysWhereAStepTrainedAgainIsNotTheRunsOwn) {
+    ASSERT_EQ(invar(small({"--device", "cpu", "trainer.keep_checkpoints=1"})).code, 0);
+    EXPECT_FALSE(has(invar({"diagnose", "runs/run", "--step", "3"}).err, "warning")) << "nothing was changed";
+    ASSERT_EQ(invar({"train", "--resume", "runs/run", "trainer.max_epochs=2", "optimizer.lr=0.03"}).code, 0);
+    const Result result = invar({"diagnose", "runs/run", "--step", "3"});
+    EXPECT_TRUE(has(result.err, "warning: the run's own loss at step 3 was ")) << result.err;
+    EXPECT_TRUE(has(result.err, "the run was changed on its way")) << result.err;
+}
+
 // What was trained again is what was trained: the loss is the logged one, from a checkpoint and from the beginning, in
 // the second epoch and after a change of precision.
 TEST_F(DiagnoseCommand, GoesBackToAnyStepOfARun) {

@@ -61,6 +61,18 @@ TEST(EventFile, TwoOfOneSecondDoNotShareAFile) {
     EXPECT_EQ(scratch.names().size(), 3u);
 }
 
+TEST(EventFile, ComesAfterThoseThatAreThereThoughAClockWasSetBack) {
+    const Scratch scratch;
+    const std::string later = "events.out.tfevents.99999999999.a";
+    std::ofstream(scratch.path() / later) << "";
+    { const EventFile file(scratch.path()); }
+    std::vector<std::string> names = scratch.names();
+    std::ranges::sort(names);
+    ASSERT_EQ(names.size(), 2u);
+    EXPECT_TRUE(names[0] == later || names[0].starts_with("events.out.tfevents.99999999999.")) << names[0];
+    EXPECT_TRUE(names[1].starts_with("events.out.tfevents.99999999999.")) << names[1];
+}
+
 TEST(EventFile, WritesWhatIsPendingWhenItEnds) {
     const Scratch scratch;
     std::filesystem::path path;

@@ -179,6 +179,24 @@ TEST(Recovery, FromTheVeryFirstStepGoesBackToTheBeginning) {
     EXPECT_TRUE(std::isfinite(run.train_loss));
 }
 
+// A loss scale that no gradient survives: every step is skipped, and checkpoints that lie among them are no good ones.
+TEST(Recovery, FromSkippedStepsGoesBackToBeforeTheFirstOfThem) {
+    const ScratchFolder scratch;
+    Config config = small_config(scratch.path());
+    config.trainer.precision = "16-mixed";
+    config.scaler.init_scale = 1e30;
+    config.scaler.dynamic = false;
+    config.stability.streak = 10;
+    config.trainer.checkpoint_every_n_steps = 2;
+    config.trainer.keep_checkpoints = 1;
+    config.trainer.on_instability = "recover";
+    const RunSummary run = train(config);
+    ASSERT_EQ(run.recoveries.size(), 1u);
+    EXPECT_EQ(run.recoveries[0].failed_at, 10);
+    EXPECT_EQ(run.recoveries[0].back_to, 0);
+    EXPECT_EQ(run.skipped, 0);
+}
+
 TEST(Recovery, AResumedRunKeepsTheRecoveredPrecision) {
     const ScratchFolder scratch;
     Config config = failing_config(scratch.path());
