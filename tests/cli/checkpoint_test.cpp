@@ -41,7 +41,7 @@ TEST_F(Checkpoints, AreEvaluatedAndResumedByName) {
     EXPECT_EQ(weights({}), "runs/run/checkpoints/step_00000040.safetensors");
     EXPECT_EQ(weights({"--checkpoint", best}), best);
     const auto value = nlohmann::json::parse(invar({"eval", "runs/run", "--checkpoint", "best", "--json"}).out);
-    EXPECT_EQ(value.at("loss"), summary.at("best_checkpoint").at("value"));
+    EXPECT_EQ(value.at("val_loss"), summary.at("best_checkpoint").at("value"));
 
     const Result resumed = invar({"train", "--resume", "runs/run", "--checkpoint", "best", "trainer.max_epochs=5"});
     EXPECT_EQ(resumed.code, 0) << resumed.err;

@@ -19,7 +19,7 @@ TEST_F(Seeds, RunsOfAValidationAreEvaluatedOnTheirOwnData) {
             if (const auto each = nlohmann::json::parse(line); each.contains("val_loss")) logged = each["val_loss"];
         const Result evaluated = invar({"eval", std::string("runs/v/") + run, "--json", "--threads", "1"});
         ASSERT_EQ(evaluated.code, 0) << evaluated.err;
-        EXPECT_DOUBLE_EQ(nlohmann::json::parse(evaluated.out)["loss"].get<double>(), logged) << evaluated.out;
+        EXPECT_DOUBLE_EQ(nlohmann::json::parse(evaluated.out)["val_loss"].get<double>(), logged) << evaluated.out;
     }
 }
 
