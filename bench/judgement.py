@@ -63,7 +63,8 @@ def named_by_train(folder, words):
     summary = json.loads((pathlib.Path(folder) / "runs/run/summary.json").read_text())
     if summary["status"] == "finished":
         return "nothing"
-    return "not the precision" if "no precision is to blame" in summary["failure"] else "the precision or another"
+    astray_in_fp32 = summary.get("failure_in_fp32") in ("thrown_off", "fails")
+    return "not the precision" if astray_in_fp32 else "the precision or another"
 
 
 PRECISIONS = ["trainer.precision=16-mixed", "trainer.precision=bf16-mixed"]

@@ -1,5 +1,6 @@
 #include "invar/io/events.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "scratch.h"
