@@ -310,8 +310,9 @@ void Module::load_state_dict(const StateDict& state, bool strict) {
         if (found == state.end() && strict) mismatch.missing.push_back(name);
         if (found != state.end() && found->second.shape() != entry.shape)
             mismatch.add_misshapen(name, found->second.shape(), entry.shape);
-        check(found == state.end() || !is_floating(entry.dtype) || is_floating(found->second.dtype()),
-              "{} is of {}, and weights are of floating-point numbers", name, name_of(found->second.dtype()));
+        if (found != state.end() && is_floating(entry.dtype))
+            check(is_floating(found->second.dtype()), "{} is of {}, and weights are of floating-point numbers", name,
+                  name_of(found->second.dtype()));
     }
     for (const auto& [name, tensor] : state)
         if (strict && !own.contains(name)) mismatch.unexpected.push_back(name);

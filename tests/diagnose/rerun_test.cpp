@@ -98,7 +98,7 @@ TEST(WayToStep, LeadsFromTheFirstStepToTheLast) {
         EXPECT_TRUE(way.checkpoint.empty());
         EXPECT_EQ(way.again(), step - 1);
     }
-    EXPECT_ERROR(way_to_step(scratch.path(), config, 0), UsageError, "has steps 1 to 5, and no step 0");
+    EXPECT_ERROR(way_to_step(scratch.path(), config, 0), UsageError, "counted from 1, so that there is no step 0");
     EXPECT_ERROR(way_to_step(scratch.path(), config, 6), UsageError, "has steps 1 to 5, and no step 6");
 }
 

@@ -126,6 +126,8 @@ TEST(Module, LoadsAllOrNothing) {
     refused([](StateDict& s) { s.erase("head.bias"); }, "missing head.bias");
     refused([](StateDict& s) { s.erase("first.norm.running_var"); }, "missing first.norm.running_var");
     refused([](StateDict& s) { s["tail.weight"] = ops::ones({1}); }, "unexpected tail.weight");
+    refused([](StateDict& s) { s["head.bias"] = ops::ones({5}, Dtype::i32); },
+            "head.bias is of i32, and weights are of floating-point numbers");
     refused(
         [](StateDict& s) {
             s["head.weight"] = ops::ones({5, 63});
