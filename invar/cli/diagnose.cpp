@@ -308,11 +308,12 @@ std::optional<int> diagnose_step(const DiagnoseArguments& a, const std::string& 
 }
 
 // A rate is advised only where the steps were seen to go well with it; `config` is that of the steps in FP32.
-void try_rate(Diagnosis& d, const Config& config, const fs::path& checkpoint) {
+void try_rate(Diagnosis& d, const Config& config, const LatestCheckpoint& from) {
     const auto untried = [](const Remedy& remedy) { return remedy.kind == Remedy::Kind::learning_rate; };
     const bool in_concern = std::ranges::any_of(d.concerns, untried, &Concern::remedy);
     if (!in_concern && !untried(d.finding.remedy)) return;
-    const Remedy tried = slower_rate({make_task(config), {}, config, checkpoint}, d.steps + kStepsAfter);
+    const Remedy tried =
+        slower_rate({make_task(config), {}, config, from.path}, (from ? from.step : 0) + d.steps + kStepsAfter);
     if (untried(d.finding.remedy)) d.finding.remedy = tried, d.finding.verified = bool(tried);
     for (Concern& concern : d.concerns)
         if (untried(concern.remedy)) concern.remedy = tried;
@@ -327,22 +328,22 @@ int diagnose_command(DiagnoseArguments& a) {
     if (of_run && a.step == 0 && has_failure(word)) return replay_step(a, word, load_failure(failure_folder(word)));
     Config config;
     std::optional<Checkpoint> checkpoint;
-    fs::path latest_path;
+    LatestCheckpoint latest;
     if (of_run) {
         if (const std::optional<int> code = diagnose_step(a, word)) return *code;
         std::erase(a.words, word);
         config = a.load_run(word);
-        const LatestCheckpoint latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
+        latest = CheckpointFolder(RunFolder::checkpoints_of(word), 1).latest();
         latest.check_usable(word);
         for (const std::string& reason : latest.passed_over) warn("note: passed over a checkpoint: " + reason);
-        if (latest) checkpoint = load_checkpoint(latest.path), config.init_from.clear(), latest_path = latest.path;
+        if (latest) checkpoint = load_checkpoint(latest.path), config.init_from.clear();
     } else {
         config = a.load();
     }
     const bool of_fp32 = of_run && a.as.empty() && !is_sixteen_bit(config.trainer.resolved_precision().compute_dtype());
     Diagnosis diagnosis = watch(a, config, a.steps, checkpoint ? &*checkpoint : nullptr);
     if (of_fp32) leave_to_fp32(diagnosis);
-    try_rate(diagnosis, config, latest_path);
+    try_rate(diagnosis, config, latest);
     const fs::path page = write_page(a, diagnosis, config, of_run ? fs::path(word) : fs::path());
     if (a.json) {
         say(json_diagnosis(diagnosis));
