@@ -30,17 +30,17 @@ namespace fs = std::filesystem;
 void look_at_memory(const std::shared_ptr<const Task>& task, const Config& config, Device device, int size,
                     RankFacts& facts) {
     const std::int64_t batch = (config.data.batch_size + size - 1) / size;
-    const std::optional<CountedStep> step = count_step(task, config, batch, {device});
-    const RankMemory memory =
-        memory_of_rank(*step, {.count = size,
-                               .strategy = parse_strategy(config.trainer.strategy),
-                               .gradient_bytes = config.trainer.reduce_precision.starts_with("bf16") ? 2 : 4});
-    facts.memory_needed = memory.held;
+    const Ranks ranks{.count = size,
+                      .strategy = parse_strategy(config.trainer.strategy),
+                      .gradient_bytes = config.trainer.reduce_precision.starts_with("bf16") ? 2 : 4};
+    const std::optional<CountedStep> step = count_step(task, config, batch, {device, 0, nullptr, ranks});
+    facts.memory_needed = step->held;
     facts.memory_there = memory_there(device).free;
     const char* const card = std::getenv("CUDA_VISIBLE_DEVICES");
     facts.memory_of = facts.host + (device.is_cpu() ? "" : fmt::format(" GPU {}", card != nullptr ? card : "0"));
     // FP32 weights and the optimizer's state of all ranks.
-    facts.disk_needed = 4 * step->parameters + step->step.peak_of(Purpose::optimizer);
+    const int parts = ranks.strategy == Strategy::ddp ? 1 : size;
+    facts.disk_needed = 4 * step->parameters + parts * step->step.peak_of(Purpose::optimizer);
 }
 
 // As much as a few pages is written: a full disk and a lack of permission both show.

@@ -12,6 +12,18 @@ namespace invar {
 
 class Communicator;
 
+// The bytes that a sum needs beside its tensors where it is taken in rank order: what this rank sends, where that is
+// rounded, and then the pieces of all others.
+struct ExchangeRoom {
+    ExchangeRoom(std::int64_t count, int ranks, Dtype wire)
+        : piece(std::size_t(count) * size_of(wire)),
+          sent(wire == Dtype::bf16 ? piece * std::size_t(ranks) : 0),
+          received(piece * std::size_t(ranks - 1)) {}
+    std::size_t total() const { return sent + received; }
+
+    std::size_t piece, sent, received;
+};
+
 class DeviceCollectives {
   public:
     using Ticket = std::uint64_t;

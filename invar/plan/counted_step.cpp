@@ -25,9 +25,12 @@ Batch resized(const Batch& batch, std::int64_t samples, Device device) {
     return result;
 }
 
-Batch made_of_few(Loader& data, std::int64_t samples, Device device) {
-    data.start_epoch(0);
-    return resized(*data.next(), samples, device);
+Batch made_of_few(const Task& task, const Config& config, Split split, std::int64_t samples, Device device) {
+    Config few = config;
+    few.data.batch_size = kRead;
+    const std::unique_ptr<Loader> data = make_loader(task, few, split, device);  // of all, not of a rank's part
+    data->start_epoch(0);
+    return resized(*data->next(), samples, device);
 }
 
 // Marks in which part of the step kernels run: the loss is forward, what follows it backward.
@@ -48,7 +51,7 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     setup.model->train();
     std::vector<Batch> group;
     while (std::int64_t(group.size()) < setup.accumulate)
-        group.push_back(made_of_few(*setup.train_data, batch, device));
+        group.push_back(made_of_few(*task, config, Split::train, batch, device));
     counted.samples = samples_of(group);
     counted.batches = setup.accumulate;
     const ParameterStore& store = setup.optimizer->store();
@@ -83,7 +86,7 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     reset_peak_memory(device);
     {
         const EvaluationScope scope(*setup.model, setup.precision);
-        (void)task->measure(*setup.model, made_of_few(*setup.test_data, batch, device));
+        (void)task->measure(*setup.model, made_of_few(*task, config, Split::test, batch, device));
     }
     counted.evaluation = memory_stats(device);
     counted.held = run.held().most;
@@ -99,11 +102,15 @@ std::optional<CountedStep> count_step(const std::shared_ptr<const Task>& task, c
     counted.trainer.device = on.device.is_cpu() ? "cpu" : "cuda";
     counted.data.num_workers = 0;
     counted.data.drop_last = false;
-    counted.data.batch_size = kRead;
+    counted.data.batch_size = std::max<std::int64_t>(kRead, on.ranks.count);
+    counted.trainer.strategy = name_of(on.ranks.strategy);
+    counted.trainer.reduce_precision = on.ranks.gradient_bytes == 2 ? "bf16" : "32-true";
     counted.init_from.clear();
     counted.trainer.limit_train_batches = counted.trainer.limit_val_batches = BatchCount::all();
     dry::DryRun run(on.device, on.capacity);
     if (on.costs != nullptr) run.kernels().know(*on.costs);
+    CountedRanks ranks(on.ranks.count);
+    const WorldScope together(ranks);
     try {
         return count(task, counted, batch, run);
     } catch (const Error&) {

@@ -8,6 +8,7 @@
 #include "invar/config/config.h"
 #include "invar/core/memory.h"
 #include "invar/kernels/dry/work.h"
+#include "invar/plan/counted_ranks.h"
 #include "invar/tasks/task.h"
 
 namespace invar {
@@ -30,16 +31,18 @@ struct CountedStep {
     std::int64_t bucket_bytes = std::int64_t(25) << 20;  // of FP32 gradients that travel together
 };
 
-// Where steps are counted for: what the device is, how much memory it has for us (0: as much as it takes), and what
-// convolutions were seen to cost there, where somebody has looked.
+// Where steps are counted for: what the device is, how much memory it has for us (0: as much as it takes), what
+// convolutions were seen to cost there, where somebody has looked, and how many train together. Of these one is
+// counted.
 struct CountFor {
     Device device{};
     std::int64_t capacity = 0;
     const dry::ConvCosts* costs = nullptr;
+    Ranks ranks{};
 };
 
-// A step of the configuration on batches of `batch` samples; nothing where the memory does not do. Data that have to be
-// opened must be there; images and tokens are made up.
+// A step of the configuration on batches of `batch` samples, of a rank; nothing where the memory does not do. Data that
+// have to be opened must be there; images and tokens are made up.
 std::optional<CountedStep> count_step(const std::shared_ptr<const Task>& task, const Config& config, std::int64_t batch,
                                       const CountFor& on);
 

@@ -31,7 +31,8 @@ struct Operands {
         if (w.kind == WorkKind::data_gradient) gx = filled(x.shape(), w.dtype);
         if (w.kind == WorkKind::weight_gradient) gw = filled(weights.shape(), sums);
         if (w.bias) bias = filled({s.out_c}, gw ? sums : w.dtype);
-        if (w.kind == WorkKind::weight_gradient && s.activation != Activation::none) result = filled(y.shape(), w.dtype);
+        if (w.kind == WorkKind::weight_gradient && s.activation != Activation::none)
+            result = filled(y.shape(), w.dtype);
     }
     void run(Kernels& kernels) const {
         const auto view = [](const Tensor& t) { return t ? t.view() : View{}; };

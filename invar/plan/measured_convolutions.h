@@ -1,5 +1,5 @@
-// What the convolutions of a step cost on the GPU at hand. Which engine its library has for one, and how much memory that
-// takes, cannot be reckoned: each is run, as a recorded step would run it.
+// What the convolutions of a step cost on the GPU at hand. Which engine its library has for one, and how much memory
+// that takes, cannot be reckoned: each is run, as a recorded step would run it.
 #pragma once
 
 #include "invar/config/config.h"

@@ -45,7 +45,7 @@ std::int64_t largest_that(const std::function<bool(std::int64_t)>& fits, std::in
     return good;
 }
 
-// One precision: its step, counted once, and what follows from it.
+// One precision: the step of one who trains alone, and what follows from it for many; their memory is counted too.
 class Planner {
   public:
     Planner(std::shared_ptr<const Task> task, const PlanOptions& options, const std::string& precision)
@@ -63,7 +63,8 @@ class Planner {
         PlanRow row;
         row.precision = precision_;
         row.ranks = {ranks, strategy, options_.gradient_bytes};
-        row.memory = memory_of_rank(step_, row.ranks);
+        const CountedStep of_rank = *count(config_.data.batch_size, row.ranks, 0);
+        row.memory = {of_rank.step.peak, of_rank.step.peak_total, of_rank.evaluation.peak_total, of_rank.held};
         row.fits = row.memory.held <= options_.card.usable() || fits(config_.data.batch_size, row.ranks);
         row.wire = wire_bytes(step_, row.ranks);
         row.time = time_of_rank(step_, row.ranks, options_.card);
@@ -84,11 +85,12 @@ class Planner {
             count_step(task_, config_, config_.data.batch_size, {device_of(options_.card)});
         return measure_convolutions(step->work, config_, device_of(options_.card));
     }
-    // On a card that is larger by what this rank does not hold.
+    std::optional<CountedStep> count(std::int64_t batch, const Ranks& ranks, std::int64_t capacity) const {
+        return count_step(task_, config_, batch, {device_of(options_.card), capacity, &costs_, ranks});
+    }
     bool fits(std::int64_t batch, const Ranks& ranks) const {
-        const std::int64_t capacity = options_.card.usable() + saved_bytes(step_, ranks);
-        const CountFor here{device_of(options_.card), capacity, &costs_};
-        return capacity > 0 && count_step(task_, config_, batch, here).has_value();
+        const std::int64_t capacity = options_.card.usable();
+        return capacity > 0 && count(batch, ranks, capacity).has_value();
     }
 
     std::shared_ptr<const Task> task_;

@@ -2,6 +2,7 @@
 // runs.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,6 +20,14 @@ struct PlanOptions {
     int ranks = 1;
     int gradient_bytes = 4;     // of each gradient on the wire
     bool largest_batch = true;  // look for it, which takes some twenty counts each
+};
+
+// What a rank holds.
+struct RankMemory {
+    std::array<std::int64_t, kPurposes> peak{};  // by purpose, in a step
+    std::int64_t total = 0;       // the peak of all; less than their sum, since they do not peak together
+    std::int64_t evaluation = 0;  // the peak of all while a batch is evaluated
+    std::int64_t held = 0;        // the most that is taken from the card
 };
 
 // One precision and strategy on so many ranks.

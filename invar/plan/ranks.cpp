@@ -9,18 +9,9 @@ namespace invar {
 
 namespace {
 
-constexpr double kInFlight = 3;  // buckets at once: one travels, and an operation may add to two
 // Of the time that communication runs beside backward, what it takes from it: kernels that move data hold some 10 to 16
 // of a card's 132 multiprocessors. An assumption.
 constexpr double kDrag = 0.1;
-
-std::int64_t share_of(std::int64_t bytes, int ranks) {
-    return (bytes + ranks - 1) / ranks;
-}
-
-std::int64_t& of(std::array<std::int64_t, kPurposes>& peak, Purpose purpose) {
-    return peak[std::size_t(purpose)];
-}
 
 double gradient_elements(const CountedStep& step) {
     return double(step.elements);
@@ -32,45 +23,7 @@ double handed_round(const CountedStep& step) {
     return double(step.weight_bytes) * (double(step.elements) - wide) + 4 * wide;
 }
 
-// What is in flight beside the flat gradients: where they are rounded to travel, or shared out.
-std::int64_t in_flight_bytes(const CountedStep& step, const Ranks& ranks) {
-    if (ranks.count == 1 || (ranks.strategy != Strategy::zero2 && ranks.gradient_bytes == 4)) return 0;
-    const double scale = ranks.strategy == Strategy::zero2 ? 1.0 : double(ranks.gradient_bytes) / 4;
-    return std::int64_t(std::min(kInFlight * double(step.bucket_bytes), 4 * gradient_elements(step)) * scale);
-}
-
 }  // namespace
-
-RankMemory memory_of_rank(const CountedStep& step, const Ranks& ranks) {
-    RankMemory memory;
-    memory.peak = step.step.peak;
-    const auto cut = [&](Purpose purpose) {
-        std::int64_t& bytes = of(memory.peak, purpose);
-        bytes = share_of(bytes, ranks.count);
-    };
-    if (ranks.strategy != Strategy::ddp) cut(Purpose::masters), cut(Purpose::optimizer);
-    if (ranks.strategy == Strategy::zero2) cut(Purpose::gradients);
-    const bool spread = ranks.count > 1;
-    if (spread && ranks.strategy != Strategy::zero2)  // the sums of its share, beside all of its own
-        of(memory.peak, Purpose::gradients) += share_of(4 * step.elements, ranks.count);
-    if (spread && ranks.strategy != Strategy::ddp) {
-        if (step.masters)
-            of(memory.peak, Purpose::weights) += 4 * step.wide;
-        else  // what it updates, before it is handed round
-            of(memory.peak, Purpose::masters) += share_of(step.weight_bytes * step.elements, ranks.count);
-    }
-    of(memory.peak, Purpose::gradients) += in_flight_bytes(step, ranks);
-    std::int64_t saved = 0;
-    for (std::size_t i = 0; i < memory.peak.size(); ++i) saved += step.step.peak[i] - memory.peak[i];
-    memory.total = step.step.peak_total - saved;
-    memory.evaluation = step.evaluation.peak_total - saved;
-    memory.held = step.held - saved;
-    return memory;
-}
-
-std::int64_t saved_bytes(const CountedStep& step, const Ranks& ranks) {
-    return step.held - memory_of_rank(step, ranks).held;
-}
 
 Wire wire_bytes(const CountedStep& step, const Ranks& ranks) {
     const double passes = double(ranks.count - 1) / double(ranks.count);

@@ -1,5 +1,4 @@
-// What training on several ranks shares out and sends: memory of a rank by purpose, bytes on the wire, and the time
-// that communication adds to a step.
+// What ranks send in a step, and the time that it adds to it.
 #pragma once
 
 #include <array>
@@ -14,23 +13,6 @@
 #include "invar/plan/step_time.h"
 
 namespace invar {
-
-struct Ranks {
-    int count = 1;
-    Strategy strategy = Strategy::ddp;
-    int gradient_bytes = 4;  // of each gradient on the wire: FP32, or 2: BF16
-};
-
-// What a rank holds, by purpose, at the peak of a step.
-struct RankMemory {
-    std::array<std::int64_t, kPurposes> peak{};
-    std::int64_t total = 0;       // the peak of all; less than their sum, since they do not peak together
-    std::int64_t evaluation = 0;  // the peak of all while a batch is evaluated
-    std::int64_t held = 0;        // the most that is taken from the card
-};
-// By how much a rank holds less than one that trains alone; negative: more.
-std::int64_t saved_bytes(const CountedStep& step, const Ranks& ranks);
-RankMemory memory_of_rank(const CountedStep& step, const Ranks& ranks);
 
 // What a rank sends in a step, and receives: gradients that are summed, and results that are handed round.
 struct Wire {

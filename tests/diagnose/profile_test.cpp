@@ -269,8 +269,12 @@ TEST(Profile, CountsASumAndItsNormOnce) {
     double fused = 0, calls = 0;
     for (const ProfileRow& row : profile.rows) {
         if (row.op == "add_layer_norm") fused += row.bytes, calls += row.calls;
-        if (row.op == "residual_sum") EXPECT_EQ(row.bytes, 0) << name_of(row.part);
-        if (row.op == "layer_norm" && row.part == StepPart::forward && row.module != "h.0.ln_1") EXPECT_EQ(row.bytes, 0);
+        if (row.op == "residual_sum") {
+            EXPECT_EQ(row.bytes, 0) << name_of(row.part);
+        }
+        if (row.op == "layer_norm" && row.part == StepPart::forward && row.module != "h.0.ln_1") {
+            EXPECT_EQ(row.bytes, 0);
+        }
     }
     EXPECT_EQ(calls, 4);
     // The stream is read and written in FP32, the branch read and the norm written in BF16.

@@ -32,10 +32,9 @@ TEST(Plans, FindTheBatchThatFitsWhileOneMoreDoesNot) {
         ASSERT_TRUE(row.fits);
         ASSERT_GT(row.largest_batch, 16);
         const Config config = in_precision(base, row.precision);
-        const CountedStep step = *count_step(task, config, 16, {.device = Device::cuda()});
-        const std::int64_t room = options.card.usable() + saved_bytes(step, row.ranks);
-        EXPECT_TRUE(count_step(task, config, row.largest_batch, {Device::cuda(), room}));
-        EXPECT_FALSE(count_step(task, config, row.largest_batch + 1, {Device::cuda(), room}));
+        const CountFor here{Device::cuda(), options.card.usable(), nullptr, row.ranks};
+        EXPECT_TRUE(count_step(task, config, row.largest_batch, here));
+        EXPECT_FALSE(count_step(task, config, row.largest_batch + 1, here));
     }
 }
 

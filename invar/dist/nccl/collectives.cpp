@@ -64,9 +64,9 @@ class NcclCollectives final : public DeviceCollectives {
         follow();
         const std::int64_t count = share.numel();
         const bool bf16 = wire == Dtype::bf16;
-        const std::size_t bytes = std::size_t(count) * (bf16 ? sizeof(std::uint16_t) : sizeof(float));
-        const std::size_t sent = bf16 ? bytes * std::size_t(size_) : 0;
-        std::byte* const room = staging(sent + bytes * std::size_t(size_ - 1));
+        const ExchangeRoom needed(count, size_, wire);
+        const std::size_t bytes = needed.piece;
+        std::byte* const room = staging(needed.total());
         const auto* const own = static_cast<const float*>(whole.raw());
         const auto* from = static_cast<const std::byte*>(whole.raw());
         if (bf16) {
@@ -79,12 +79,12 @@ class NcclCollectives final : public DeviceCollectives {
             if (r == rank_) continue;
             const std::size_t slot = std::size_t(r < rank_ ? r : r - 1);
             api_.check(api_.send(from + std::size_t(r) * bytes, bytes, ncclInt8, r, comm_, stream_), "ncclSend");
-            api_.check(api_.recv(room + sent + slot * bytes, bytes, ncclInt8, r, comm_, stream_), "ncclRecv");
+            api_.check(api_.recv(room + needed.sent + slot * bytes, bytes, ncclInt8, r, comm_, stream_), "ncclRecv");
         }
         api_.check(api_.group_end(), "the exchange of gradients");
         RankSum sum;
         sum.own = own + rank_ * count;
-        sum.others = room + sent;
+        sum.others = room + needed.sent;
         sum.share = static_cast<float*>(share.raw());
         sum.count = count;
         sum.rank = rank_, sum.ranks = size_;
