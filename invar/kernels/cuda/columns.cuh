@@ -1,42 +1,13 @@
 // Sums down the columns of [outer, rows, columns], of one or more quantities at once, in two stages: blocks sum
-// stretches of rows, then the stretches are added up. How the work is cut depends on sizes alone: the same bits on
-// every run.
+// stretches of rows, then the stretches are added up, as a ColumnPlan cuts them.
 #pragma once
 
+#include "invar/kernels/column_plan.h"
 #include "invar/kernels/cuda/source.cuh"
 
 namespace invar::cuda {
 
-struct ColumnPlan {
-    std::int64_t outer, rows, columns;
-    int across;  // threads side by side on a row of a block, each with one pack; a power of two
-    std::int64_t column_blocks, rows_each, chunks;
-
-    ColumnPlan(std::int64_t outer_, std::int64_t rows_, std::int64_t columns_, int width)
-        : outer(outer_), rows(rows_), columns(columns_), across(1) {
-        const std::int64_t packs = divide_up(columns, width);
-        while (across < kWarp && across < packs) across *= 2;
-        column_blocks = divide_up(packs, across);
-        // Enough blocks to fill a large GPU, but eight rows at least for each thread.
-        const std::int64_t most = 528 / (outer * column_blocks), useful = rows / (8 * (kThreads / across));
-        chunks = smaller(most, useful);
-        if (chunks < 1) chunks = 1;
-        rows_each = divide_up(rows, chunks);
-        if (rows > 0) chunks = divide_up(rows, rows_each);
-    }
-    std::int64_t blocks() const { return outer * chunks * column_blocks; }
-
-    static std::size_t scratch_bytes(std::int64_t outer, std::int64_t rows, std::int64_t columns, int kinds) {
-        std::size_t most = 0;
-        for (const int width : {1, 4, 8}) {
-            const ColumnPlan plan(outer, rows, columns, width);
-            const std::size_t bytes =
-                plan.chunks > 1 ? std::size_t(outer * plan.chunks * kinds * columns) * sizeof(double) : 0;
-            if (bytes > most) most = bytes;
-        }
-        return most;
-    }
-};
+static_assert(ColumnPlan::kThreads == kThreads && ColumnPlan::kWarp == kWarp);
 
 // The sum over y of what the threads at (y, x) hold, for every x, to thread j < across * kWidth: that of column j of
 // the block.

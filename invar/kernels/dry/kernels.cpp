@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "invar/kernels/column_plan.h"
 #include "invar/kernels/pointwise.h"
 
 namespace invar::dry {
@@ -18,13 +19,6 @@ double bytes_of(const View& v) {
     for (int i = 0; i < v.rank; ++i)
         if (v.stride[i] != 0) count *= double(v.size[i]);
     return count * double(size_of(v.dtype));
-}
-
-// What two stages of sums over columns keep between them, as kernels/cuda/columns.cuh cuts them: some 528 blocks.
-double column_scratch(double rows, double columns, int kinds) {
-    const double packs = std::max(1.0, columns / 8), across = std::min(32.0, packs), blocks = std::max(1.0, packs / 32);
-    const double chunks = std::min(528 / blocks, rows / (8 * 256 / across));
-    return chunks > 1 ? chunks * kinds * columns * 8 : 0;
 }
 
 double rows_of(const View& x) {
@@ -55,6 +49,13 @@ Work& DryKernels::note(std::string_view kernel, std::initializer_list<const View
     Work& work = note(kernel, bytes);
     work.dtype = (*views.begin())->dtype;
     return work;
+}
+
+int DryKernels::sum_columns(double rows, double columns, int kinds, double beside) const {
+    if (!on_gpu() || columns == 0) return 1;
+    const std::size_t between = ColumnPlan::scratch_bytes(1, std::int64_t(rows), std::int64_t(columns), kinds);
+    scratch(beside + double(between));
+    return between > 0 ? 2 : 1;
 }
 
 void DryKernels::scratch(double bytes) const {
@@ -130,8 +131,8 @@ void DryKernels::swiglu_backward(const View& gy, const View& x, const View& gx, 
 void DryKernels::activation_backward(Activation activation, const View& gy, const View& saved, const View& gx,
                                      const View& gb, bool accumulate, const View& again) {
     if (!gb || !on_gpu()) return Kernels::activation_backward(activation, gy, saved, gx, gb, accumulate, again);
-    scratch(column_scratch(double(gy.numel()) / double(gb.numel()), double(gb.numel()), 1));
-    note("activation_backward", {&gy, &saved, &gx, &again}).launches = 2;
+    const int stages = sum_columns(double(gy.numel()) / double(gb.numel()), double(gb.numel()), 1);
+    note("activation_backward", {&gy, &saved, &gx, &again}).launches = stages;
 }
 
 // --- windows ---
@@ -158,8 +159,8 @@ void DryKernels::resample_backward(const ResampleSpec&, const View& gy, const Vi
 // --- reductions ---
 
 void DryKernels::sum(const Span3& span, const View& x, const View& y, double, bool) {
-    if (on_gpu() && span.inner > 1) scratch(column_scratch(double(span.n), double(span.inner), 1));
-    note("sum", {&x, &y}).launches = on_gpu() ? 2 : 1;
+    const int stages = span.inner > 1 ? sum_columns(double(span.n), double(span.inner), 1) : on_gpu() ? 2 : 1;
+    note("sum", {&x, &y}).launches = stages;
 }
 void DryKernels::prod(const Span3&, const View& x, const View& product, const View& zeros) {
     note("prod", {&x, &product, &zeros});
@@ -212,16 +213,16 @@ void DryKernels::norm_backward(const NormBackward& n) {
     note("norm_backward", {&n.gy, &n.x, &n.gx, &n.pending, &n.gbranch, &n.again}).launches = on_gpu() ? 2 : 1;
 }
 void DryKernels::batch_norm_stats(const BatchNormStats& n) {
-    if (on_gpu()) scratch(columns_of(n.x) * 8 + column_scratch(rows_of(n.x), columns_of(n.x), 2));
-    note("batch_norm_stats", {&n.x}).launches = on_gpu() ? 2 : 1;
+    const int stages = sum_columns(rows_of(n.x), columns_of(n.x), 2, columns_of(n.x) * 8);
+    note("batch_norm_stats", {&n.x}).launches = stages;
 }
 void DryKernels::batch_norm(const BatchNormForward& n) {
     note("batch_norm", {&n.x, &n.residual, &n.y});
 }
 void DryKernels::batch_norm_backward(const BatchNormBackward& n) {
-    if (on_gpu()) scratch(columns_of(n.x) * 16 + column_scratch(rows_of(n.x), columns_of(n.x), 2));
-    note("batch_norm_backward", {&n.gy, &n.x, &n.y, &n.gresidual}).launches = on_gpu() ? 2 : 1;  // the sums
-    if (n.gx) note("batch_norm_backward", {n.y ? &n.gresidual : &n.gy, &n.x, &n.gx});            // then each element
+    const int stages = sum_columns(rows_of(n.x), columns_of(n.x), 2, columns_of(n.x) * 16);
+    note("batch_norm_backward", {&n.gy, &n.x, &n.y, &n.gresidual}).launches = stages;  // the sums
+    if (n.gx) note("batch_norm_backward", {n.y ? &n.gresidual : &n.gy, &n.x, &n.gx});  // then each element
 }
 
 // --- positions and indexing ---

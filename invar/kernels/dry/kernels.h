@@ -49,6 +49,8 @@ class DryKernels final : public Kernels {
     Work& note(std::string_view kernel, std::initializer_list<const View*> views);
     // Takes the memory and gives it back, as a kernel does for the length of its call.
     void scratch(double bytes) const;
+    // Sums down columns, on a GPU in one stage or two: takes what lies between and beside them, tells the launches.
+    int sum_columns(double rows, double columns, int kinds, double beside = 0) const;
     void take_workspace();
     void multiply(std::string_view kernel, const View& a, const View& b, const View& out, bool accumulate,
                   const View& addend = {});

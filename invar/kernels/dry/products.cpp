@@ -63,6 +63,10 @@ void DryKernels::matmul(const View& a, const View& b, const View&, const View& o
 
 void DryKernels::matmul_with(const Epilogue& e, const View& a, const View& b, const View& out, bool accumulate) {
     if (!on_gpu()) return Kernels::matmul_with(e, a, b, out, accumulate);
+    // As kernels/cuda/products.cpp has it: rows are summed beside products of eights alone.
+    const bool eights = out.size[1] % 8 == 0 && out.size[2] % 8 == 0 && a.size[2] % 8 == 0;
+    if (e.row_sums && (accumulate || out.size[0] != 1 || !eights))
+        return Kernels::matmul_with(e, a, b, out, accumulate);
     const View& product = e.before ? e.before : out;
     multiply("matmul", a, b, product, accumulate, e.addend);
     if (e.activation != Activation::none) unary(unary_op(e.activation), product, out, {});
