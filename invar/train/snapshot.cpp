@@ -130,6 +130,21 @@ void check_same_data(const Checkpoint& checkpoint, const Dataset& now, const std
     }
 }
 
+namespace {
+
+// What no run can have counted: such a file was changed by something else, whatever its checksums say.
+void check_counts(const Progress& progress, const StepState& steps) {
+    constexpr std::int64_t kMost = std::int64_t(1) << 53;
+    for (const std::int64_t count : {progress.step, progress.epoch, progress.batch, std::int64_t(steps.taken),
+                                     std::int64_t(steps.skipped), std::int64_t(steps.skipped_in_a_row)})
+        check(count >= 0 && count <= kMost, "it holds a count of {}", count);
+    check(steps.taken <= progress.step && steps.skipped <= progress.step && steps.skipped_in_a_row <= steps.skipped,
+          "its counts contradict each other: {} steps, of which {} taken and {} skipped, {} in a row", progress.step,
+          steps.taken, steps.skipped, steps.skipped_in_a_row);
+}
+
+}  // namespace
+
 Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {
     try {
         const nlohmann::json& state = checkpoint.state;
@@ -143,8 +158,7 @@ Progress restore_snapshot(Setup& setup, const Checkpoint& checkpoint) {
         steps.skipped_in_a_row = state.at("optimizer").at("skipped_in_a_row");
         const RngState rng{state.at("rng").at("seed"), state.at("rng").at("offset")};
         const auto scaler = state.at("scaler").get<std::map<std::string, double>>();
-        check(progress.step >= 0 && progress.epoch >= 0 && progress.batch >= 0 && steps.taken >= 0,
-              "it holds negative counts");
+        check_counts(progress, steps);
 
         if (!scaler.empty()) GradScaler().load_state_dict(scaler);  // throws before anything has changed
         setup.optimizer->check_state_dict(with_prefix_removed(checkpoint.tensors, kOptimizer));

@@ -262,6 +262,19 @@ TEST(Snapshot, RestoresNothingWhereOnePartIsMissing) {
     bad.tensors.erase(bad.tensors.begin());
     EXPECT_ERROR(restore_snapshot(other, bad), Error, "another model");
     EXPECT_EQ(state(), before);
+    const auto with_count = [&](const char* part, const char* name, std::int64_t count) {
+        Checkpoint changed = good;
+        changed.state[part][name] = count;
+        return changed;
+    };
+    for (const char* name : {"step", "epoch", "batch"})
+        for (const std::int64_t count : {std::int64_t(-1), std::int64_t(1) << 60})
+            EXPECT_ERROR(restore_snapshot(other, with_count("progress", name, count)), Error,
+                         fmt::format("it holds a count of {}", count));
+    EXPECT_ERROR(restore_snapshot(other, with_count("optimizer", "skipped", -5)), Error, "it holds a count of -5");
+    for (const char* name : {"taken", "skipped", "skipped_in_a_row"})
+        EXPECT_ERROR(restore_snapshot(other, with_count("optimizer", name, 4)), Error, "contradict each other");
+    EXPECT_EQ(state(), before);
     EXPECT_EQ(restore_snapshot(other, good).step, 3);
 }
 
