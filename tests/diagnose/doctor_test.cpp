@@ -232,6 +232,25 @@ TEST(Doctor, KeepsTheWorstElement) {
     EXPECT_EQ(all.wrong, 2);
 }
 
+// A gradient of the input is made of weights and gradients, one of the weight of inputs and gradients.
+TEST(Doctor, PlantsWhatIsNotFiniteWhereItSays) {
+    using Where = Planted::Where;
+    FaultyKernels kernels;
+    const auto nan_in = [&](Where where, const char* operation) {
+        for (const TriedOperation& tried :
+             try_products(on(kernels, Dtype::f32), TrySize::small, {.planted = {where, NAN}}))
+            if (tried.operation == operation)
+                for (const float value : tried.got.to_vector<float>())
+                    if (std::isnan(value)) return true;
+        return false;
+    };
+    EXPECT_TRUE(nan_in(Where::weight, "linear, input gradient"));
+    EXPECT_FALSE(nan_in(Where::input, "linear, input gradient"));
+    EXPECT_TRUE(nan_in(Where::input, "linear, weight gradient"));
+    EXPECT_FALSE(nan_in(Where::weight, "linear, weight gradient"));
+    EXPECT_TRUE(nan_in(Where::gradient, "linear, bias gradient"));
+}
+
 // As libraries do with max(0, x), and one with sums that overflow.
 class DropsNonFinite final : public FaultyKernels {
   public:

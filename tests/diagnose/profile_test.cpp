@@ -281,6 +281,16 @@ TEST(Profile, CountsASumAndItsNormOnce) {
     EXPECT_EQ(fused, calls * kTokens * kWidth * (4 + 2 + 4 + 2));
 }
 
+// Of a table the rows that are asked for: each is read, and its gradient read and written where it is added to.
+TEST(Profile, CountsTheRowsOfATableThatAreAskedFor) {
+    constexpr double kTokens = 2 * 64, kWidth = 48, kIndex = 8, kRows = kTokens * kWidth * 4;
+    const Profile profile = profile_of(config_of(
+        "gpt", {"data=chains", "data.batch_size=2", "data.length=64", "data.vocabulary=4096", "model.layers=1",
+                "model.width=48", "trainer.threads=1", "trainer.device=cpu", "trainer.precision=32-true"}));
+    EXPECT_EQ(row_of(profile, StepPart::forward, "embedding", "wte").bytes, 2 * kRows + kTokens * kIndex);
+    EXPECT_EQ(row_of(profile, StepPart::backward, "embedding", "wte").bytes, 3 * kRows + kTokens * kIndex);
+}
+
 TEST(Profile, CountsWhatIsRecomputedAsWhatItIs) {
     const std::vector<std::string> words = {"data=chains", "data.batch_size=2", "model.layers=2", "trainer.threads=1",
                                             "trainer.device=cpu"};

@@ -105,6 +105,12 @@ TEST(SamplingErrors, MakeTheIntervalWiderAndNeverNarrower) {
     }
 }
 
+TEST(SamplingErrors, TakeTheDifferenceThatWasSeenButNoLessThanTheMargin) {
+    const Moments baseline{.n = 3, .mean = 0.9}, candidate{.n = 3, .mean = 0.8};
+    EXPECT_NEAR(SamplingError(100, baseline, candidate, 0.05).difference, 0.1, 1e-12);
+    EXPECT_EQ(SamplingError(100, baseline, candidate, 0.2).difference, 0.2);
+}
+
 TEST(Noise, IsThatOfSeedsSamplesAndSteps) {
     const Noise noise = noise_of(seeded({0.88, 0.90, 0.92}), 400);
     EXPECT_NEAR(noise.spread, 0.02, 1e-12);
