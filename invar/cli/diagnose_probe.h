@@ -1,6 +1,7 @@
 // `invar diagnose PROBE [PROBE]`: what a probe of a PyTorch run says, and where two of them part.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

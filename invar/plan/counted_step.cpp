@@ -55,9 +55,9 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     counted.samples = samples_of(group);
     counted.batches = setup.accumulate;
     const ParameterStore& store = setup.optimizer->store();
-    counted.bucket_bytes = std::int64_t(config.trainer.bucket_mb * 0x1p20);
+    for (const Bucket& bucket : store.buckets()) counted.buckets.insert(counted.buckets.begin(), bucket.count);
+    counted.overlap = config.trainer.overlap;
     for (const Parameter* parameter : store.parameters()) {
-        counted.bucket_bytes = std::max(counted.bucket_bytes, 4 * parameter->value.numel());  // whole ones
         counted.parameters += parameter->value.numel();
         if (!parameter->needs_shadow_alone()) counted.wide += parameter->value.numel();
     }

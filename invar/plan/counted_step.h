@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "invar/config/config.h"
 #include "invar/core/memory.h"
@@ -28,7 +29,8 @@ struct CountedStep {
     int weight_bytes = 4;
     std::int64_t wide = 0;  // elements that operations in FP32 read: where masters are shared out, all ranks have them
     bool masters = false;
-    std::int64_t bucket_bytes = std::int64_t(25) << 20;  // of FP32 gradients that travel together
+    std::vector<std::int64_t> buckets;  // elements of gradients that travel together, in the order they are sent
+    bool overlap = true;                // they travel beside backward
 };
 
 // Where steps are counted for: what the device is, how much memory it has for us (0: as much as it takes), what

@@ -45,7 +45,7 @@ std::int64_t largest_that(const std::function<bool(std::int64_t)>& fits, std::in
     return good;
 }
 
-// One precision: the step of one who trains alone, and what follows from it for many; their memory is counted too.
+// One precision: the step of one who trains alone, and of one of many.
 class Planner {
   public:
     Planner(std::shared_ptr<const Task> task, const PlanOptions& options, const std::string& precision)
@@ -66,8 +66,8 @@ class Planner {
         const CountedStep of_rank = *count(config_.data.batch_size, row.ranks, 0);
         row.memory = {of_rank.step.peak, of_rank.step.peak_total, of_rank.evaluation.peak_total, of_rank.held};
         row.fits = row.memory.held <= options_.card.usable() || fits(config_.data.batch_size, row.ranks);
-        row.wire = wire_bytes(step_, row.ranks);
-        row.time = time_of_rank(step_, row.ranks, options_.card);
+        row.wire = wire_bytes(of_rank, row.ranks);
+        row.time = time_of_rank(of_rank, row.ranks, options_.card);
         const double each = double(step_.samples) * task_->speed_unit().per_sample;
         row.per_second = ranks * each / row.time.total();
         row.scaling = alone_ / row.time.total();

@@ -47,15 +47,16 @@ RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& c
     time.compute = step_time(step.work, card, step.recorded);
     if (ranks.count == 1) return time;
     const bool shares = ranks.strategy != Strategy::ddp;
-    if (shares) time.compute.update /= ranks.count;  // each updates its part
-    const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
-    const double bucket = double(step.bucket_bytes) * double(ranks.gradient_bytes) / 4;
-    const int buckets = std::max(1, int(std::ceil(gradients / bucket)));
-    const double each = pass_seconds(gradients / buckets, ranks.count, card) * (shares ? 1 : 2);
     const double backward = time.compute.backward / double(step.batches);  // of the last batch: sums travel once
-    double free_at = 0;  // the link, counted from the beginning of that backward
-    for (int i = 0; i < buckets; ++i) free_at = std::max(free_at, backward * (i + 1) / buckets) + each;
-    time.communication = each * buckets;
+    double free_at = 0, filled = 0;  // the link, counted from the beginning of that backward; elements so far
+    for (const std::int64_t bucket : step.buckets) {
+        const double bytes = double(ranks.gradient_bytes) * double(bucket);
+        const double pass = pass_seconds(bytes, ranks.count, card) * (shares ? 1 : 2);
+        filled += double(bucket);
+        const double ready = step.overlap ? backward * filled / gradient_elements(step) : backward;
+        free_at = std::max(free_at, ready) + pass;
+        time.communication += pass;
+    }
     time.exposed = std::max(0.0, free_at - backward);
     time.exposed += kDrag * std::max(0.0, time.communication - time.exposed);
     if (shares) {

@@ -27,8 +27,8 @@ struct RankTime {
     double exposed = 0;        // what the step becomes longer by: what backward does not hide, and what it is held up
     double total() const { return compute.total() + exposed; }
 };
-// Buckets leave as backward fills them, and travel while it goes on; what zero1 and zero2 hand round comes after the
-// update and is waited for.
+// Of a step that was counted for these ranks. Buckets leave as backward fills them, and travel while it goes on; what
+// zero1 and zero2 hand round comes after the update and is waited for.
 RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& card);
 
 // The time of one pass of `bytes` over all ranks, a sum that leaves each with its share or the shares handed round:

@@ -19,6 +19,7 @@ CountedStep mixed() {
     step.masters = true;
     step.samples = 8;
     step.recorded = true;
+    step.buckets.assign(16, step.elements / 16);
     return step;
 }
 
@@ -98,6 +99,25 @@ TEST(Ranks, WaitForLinksThatAreSlowerThanBackward) {
     EXPECT_LE(time.exposed, time.communication);
     const RankTime shared = time_of_rank(step, {8, Strategy::zero1}, card);
     EXPECT_LT(shared.communication, time.communication);
+}
+
+TEST(Ranks, WaitForAllWhereNothingTravelsBesideBackward) {
+    Card card = round_numbers();
+    CountedStep step = lasting(1.0, card);
+    step.overlap = false;
+    const RankTime time = time_of_rank(step, {8, Strategy::ddp}, card);
+    EXPECT_NEAR(time.exposed, time.communication, 1e-12);
+}
+
+// A large bucket that backward fills last is waited for, whatever the others are.
+TEST(Ranks, SendBucketsAsTheyAre) {
+    Card card = round_numbers();
+    CountedStep step = lasting(1.0, card);
+    step.buckets = {10 * kMiB, 90 * kMiB};
+    const RankTime time = time_of_rank(step, {8, Strategy::ddp}, card);
+    const double small = 2 * 40.0 * kMiB * 7 / 8 / 100e9, large = 9 * small;
+    EXPECT_NEAR(time.communication, small + large, 1e-9);
+    EXPECT_NEAR(time.exposed, large + 0.1 * small, 1e-9);
 }
 
 TEST(Ranks, SendTheSumsOfAnAccumulationOnce) {
