@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
@@ -28,7 +30,7 @@ struct PlanArguments : ConfigArguments {
     int ranks = 1;
     std::optional<int> node;  // these four: the card's own
     std::optional<double> link, network, memory;
-    std::string card, wire = "fp32", html;
+    std::string card, wire, html;
     bool json = false, quick = false;
 };
 
@@ -58,15 +60,16 @@ std::string batch_text(std::int64_t largest) {
 }
 
 // At the number of ranks that was asked for.
-std::string table_of(const Plan& plan) {
-    std::vector<std::string> header = {"precision", "strategy", "fits", "batch"};
+std::string table_of(const Plan& plan, bool searched) {
+    std::vector<std::string> header = {"precision", "strategy", "fits"};
+    if (searched) header.emplace_back("batch");
     for (int i = 0; i < kPurposes; ++i) header.push_back(std::string(name_of(Purpose(i))));
     for (const char* more : {"total", "eval", "card", "wire", "exposed", "ms/step"}) header.emplace_back(more);
     header.push_back(plan.unit.name + "/s");
     Table table(header);
     for (const PlanRow& r : plan.rows) {
-        std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)), r.fits ? "yes" : "no",
-                                          batch_text(r.largest_batch)};
+        std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)), r.fits ? "yes" : "no"};
+        if (searched) cells.push_back(batch_text(r.largest_batch));
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
             cells.push_back(human_bytes(double(bytes)));
@@ -76,24 +79,47 @@ std::string table_of(const Plan& plan) {
         cells.push_back(human_rate(r.per_second));
         table.row(cells);
     }
-    return table.fitted("  ", {"data", "workspace", "masters", "gradients", "weights", "optimizer", "activations",
-                               "eval", "exposed", "total", "wire"});
+    std::vector<std::string> left_out;
+    const std::string text = table.fitted("  ",
+                                          {"data", "workspace", "masters", "gradients", "weights", "optimizer",
+                                           "activations", "eval", "exposed", "total", "wire"},
+                                          std::string::npos, &left_out);
+    if (left_out.empty()) return text;
+    return text + fmt::format("no room for {}: a wider terminal shows more, a pipe and --json all\n",
+                              fmt::join(left_out, ", "));
 }
 
-// From 1 to 1024 ranks, a column for each precision and strategy: how fast, how much of as many single ranks.
-std::string scaling_table(const Plan& plan) {
+// From 1 to 1024 ranks, a column for each strategy of these precisions: how fast, how much of as many single ranks.
+std::string scaling_table(const Plan& plan, const std::set<std::string>& precisions) {
     std::vector<std::string> header = {"ranks"};
-    for (const PlanRow& r : plan.rows) header.push_back(fmt::format("{} {}", r.precision, name_of(r.ranks.strategy)));
+    for (const PlanRow& r : plan.rows)
+        if (precisions.contains(r.precision))
+            header.push_back(fmt::format("{} {}", r.precision, name_of(r.ranks.strategy)));
     Table table(header);
     for (int ranks = 1; ranks <= kMostRanks; ranks *= 2) {
         std::vector<std::string> cells = {std::to_string(ranks)};
         for (const PlanRow& r : plan.scaling)
-            if (r.ranks.count == ranks)
+            if (r.ranks.count == ranks && precisions.contains(r.precision))
                 cells.push_back(r.fits ? fmt::format("{} {:3.0f}%", human_rate(r.per_second), 100 * r.scaling)
                                        : "too large");
         table.row(cells);
     }
     return table.text("  ");
+}
+
+// One table, or where the terminal is too narrow for it, one for each precision.
+std::string scaling_tables(const Plan& plan) {
+    std::set<std::string> all;
+    for (const PlanRow& r : plan.rows) all.insert(r.precision);
+    const std::string whole = scaling_table(plan, all);
+    const std::size_t last_row = whole.rfind('\n', whole.size() - 2) + 1;
+    const bool fits = !on_terminal() || whole.size() - last_row <= std::size_t(terminal_width()) + 1;
+    if (all.size() == 1 || fits) return whole;
+    std::string tables, last;
+    for (const PlanRow& r : plan.rows)
+        if (std::exchange(last, r.precision) != r.precision)
+            tables += (tables.empty() ? "" : "\n") + scaling_table(plan, {r.precision});
+    return tables;
 }
 
 Card card_for(const PlanArguments& a, const Config& config, const std::vector<Precision>& precisions) {
@@ -138,17 +164,16 @@ void show(const Plan& plan, const Config& config, bool searched) {
                     human_count(plan.parameters), count_of(plan.samples_per_step, "sample"),
                     count_of(plan.ranks, "rank"), card.is_cpu() ? "this CPU" : card.title,
                     card.measured ? ", timed now" : ""));
-    say(fmt::format(
-        "memory of a rank by purpose, of {} (of these {} for driver and libraries); batch: the largest that "
-        "fits",
-        human_bytes(double(card.memory)), human_bytes(double(card.reserved))));
-    print(table_of(plan));
+    say(fmt::format("memory of a rank by purpose, of {} ({} more for driver and libraries){}",
+                    human_bytes(double(std::max<std::int64_t>(0, card.usable()))), human_bytes(double(card.reserved)),
+                    searched ? "; batch: the largest that fits" : ""));
+    print(table_of(plan, searched));
     say("");
     say(
         fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.3g} GB/s, {:.3g} GB/s a card "
                     "between nodes",
                     plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
-    print(scaling_table(plan));
+    print(scaling_tables(plan));
     if (!plan.any_fits()) say(paint(Colour::red, what_may_help(plan, config, searched)));
 }
 
@@ -158,9 +183,14 @@ int plan_command(const PlanArguments& a) {
     options.precisions = a.precisions;
     if (options.precisions.empty()) options.precisions = {options.base.trainer.resolved_precision().name()};
     options.strategies.clear();
-    for (const std::string& text : a.strategies) options.strategies.push_back(parse_strategy(text));
-    check<UsageError>(a.wire == "fp32" || a.wire == "bf16", "--wire {}: gradients travel as fp32 or bf16", a.wire);
-    options.gradient_bytes = a.wire == "fp32" ? 4 : 2;
+    for (const std::string& text : a.strategies)
+        if (const Strategy strategy = parse_strategy(text); std::ranges::count(options.strategies, strategy) == 0)
+            options.strategies.push_back(strategy);
+    const std::string wire = !a.wire.empty()                                             ? a.wire
+                             : options.base.trainer.reduce_precision.starts_with("bf16") ? "bf16"
+                                                                                         : "fp32";
+    check<UsageError>(wire == "fp32" || wire == "bf16", "--wire {}: gradients travel as fp32 or bf16", wire);
+    options.gradient_bytes = wire == "fp32" ? 4 : 2;
     options.ranks = a.ranks;
     options.largest_batch = !a.quick;
     std::vector<Precision> precisions;
@@ -202,7 +232,8 @@ void add_plan(CLI::App& app, int& exit_code) {
     };
     list("--precisions", a.precisions, "What to plan for; the configuration's own", "PRECISION,...");
     list("--strategies", a.strategies, "Ways to share the work: ddp, zero1 or zero2; all of them", "STRATEGY,...");
-    command->add_option("--wire", a.wire, "How gradients travel: fp32 or bf16")->option_text("FORMAT");
+    command->add_option("--wire", a.wire, "How gradients travel: fp32 or bf16; the configuration's own")
+        ->option_text("FORMAT");
     command->add_option("--node", a.node, "Cards in a node; the card's own")->option_text("N");
     command->add_option("--link", a.link, "GB/s from a card to the others of its node")->option_text("GB/S");
     command->add_option("--network", a.network, "GB/s from a card to another node")->option_text("GB/S");

@@ -112,9 +112,10 @@ void say_as_text(const Preflight& found) {
     if (found.mark() == Mark::fail) return;
     std::set<std::string> hosts;
     for (const RankFacts& facts : found.ranks) hosts.insert(facts.host);
-    say(fmt::format("{}  {} on {} can train together: Invar {}, {}, one configuration, data that describe themselves alike",
-                    paint(Colour::green, name_of(Mark::pass)), count_of(std::int64_t(found.ranks.size()), "rank"),
-                    count_of(std::int64_t(hosts.size()), "host"), found.ranks[0].version, found.ranks[0].library));
+    say(fmt::format(
+        "{}  {} on {} can train together: Invar {}, {}, one configuration, data that describe themselves alike",
+        paint(Colour::green, name_of(Mark::pass)), count_of(std::int64_t(found.ranks.size()), "rank"),
+        count_of(std::int64_t(hosts.size()), "host"), found.ranks[0].version, found.ranks[0].library));
 }
 
 }  // namespace
@@ -146,9 +147,10 @@ int preflight_command(const ConfigArguments& arguments, bool json, int& exit_cod
     std::set<int> failed;
     for (const Problem& p : found.problems)
         if (p.mark == Mark::fail) failed.insert(p.rank);
-    warn(fmt::format(
-        "error: {}: {}: {}{}", place_of(found, failure->rank), failure->what, failure->text,
-        failed.size() > 1 ? fmt::format(" (and {} of the {} ranks in all)", failed.size(), ranks.size()) : ""));
+    warn(fmt::format("error: {}: {}: {}{}", place_of(found, failure->rank), failure->what, failure->text,
+                     failed.size() > 1
+                         ? fmt::format(" ({} of the {} ranks have something wrong)", failed.size(), ranks.size())
+                         : ""));
     return 1;
 }
 

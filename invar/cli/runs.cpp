@@ -87,6 +87,7 @@ FoundRun look_at(const fs::path& folder) {
                 run.settings[field.key] = field.print(is_set_by_validation(field.key) ? told : config);
     } catch (const Error&) {  // of a plug-in that is not here, say: the rest is told all the same
     }
+    if (run.summary.contains("ranks") && !run.settings.empty()) run.settings["ranks"] = run.summary["ranks"].dump();
     return run;
 }
 

@@ -83,7 +83,10 @@ void choose_gpu(const Launch& launch) {
 }
 
 std::string words_of(const Launch& launch) {
-    return launch.size == 1 ? "" : fmt::format("{} -n {} ", launch.by, launch.size);
+    if (launch.size == 1) return "";
+    // Slurm's own choice may be none that joins them.
+    const char* const joined = launch.by != kSlurm.by ? "" : launch.library == "mpich" ? " --mpi=pmi2" : " --mpi=pmix";
+    return fmt::format("{}{} -n {} ", launch.by, joined, launch.size);
 }
 
 Launch launch_from_environment() {

@@ -136,9 +136,10 @@ double measure_copy(Device device) {
 }
 
 Card card_named(std::string_view name) {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; };
     std::vector<std::string> names;
     for (const Card& card : table()) {
-        if (card.name == name) return card;
+        if (std::ranges::equal(card.name, name, {}, {}, lower)) return card;
         names.push_back(card.name);
     }
     fail<UsageError>("--card {}: there is no such card{}; there are {}", name, did_you_mean(std::string(name), names),

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "invar/core/shell.h"
+#include "invar/dist/communicator.h"
 #include "invar/kernels/kernels.h"
 #include "invar/report/text.h"
 #include "invar/validate/command_line.h"
@@ -97,6 +98,7 @@ ReportContext validation_context(const Validation& v, const std::string& config,
         {"Configuration", fmt::format("{}{}", config.empty() ? "the defaults" : config,
                                       overrides.empty() ? "" : ", with the keys under Reproduce")}};
     if (!v.device.empty()) context.facts.insert(context.facts.begin() + 1, {"Device", v.device});
+    if (!world().alone()) context.facts.push_back({"Ranks", std::to_string(world().size())});
     context.validated_on = base.trainer.limit_val_batches == BatchCount::all()
                                ? "full validation set"
                                : "part of the validation set: trainer.limit_val_batches";

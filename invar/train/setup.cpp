@@ -1,5 +1,6 @@
 #include "invar/train/setup.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,11 +46,16 @@ ClipSpec clip_spec(const TrainerConfig& c) {
     return {c.gradient_clip_algorithm == "value" ? ClipSpec::Kind::value : ClipSpec::Kind::norm, float(limit)};
 }
 
+// Each line with the keys that it stands below: "optimizer.lr: 0.001".
 std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
+    std::vector<std::string> lines, above;
     for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
         end = std::min(text.find('\n', begin), text.size());
-        lines.push_back(text.substr(begin, end - begin));
+        const std::string line = text.substr(begin, end - begin);
+        const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+        above.resize(std::min(above.size(), indent / 2));
+        lines.push_back(fmt::format("{}{}{}", fmt::join(above, "."), above.empty() ? "" : ".", line.substr(indent)));
+        if (line.ends_with(':')) above.push_back(line.substr(indent, line.size() - indent - 1));
     }
     return lines;
 }

@@ -102,6 +102,7 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
     summary_.all_finite = summary_.losses_finite &&
                           kernels_for(setup_.device).all_finite(setup_.optimizer->store().known_weights().view());
     JsonLine line = summary_line(config_, summary_, setup_.device);
+    line.add("ranks", setup_.ranks->size());
     if (!summary_.validation.empty()) line.add("val_samples", setup_.test_data->samples_per_epoch());
     if (status == "interrupted") line.add("interrupted_by", stopped_by_.load());
     if (failure != nullptr) {
