@@ -145,6 +145,7 @@ std::string command_of(const CLI::App& app) {
 int report(int code, std::string message) {
     message.erase(message.find_last_not_of('\n') + 1);
     fail_world(message);
+    speak_for_the_first(message);
     warn("error: " + speak_up_by_oneself() + message);
     return code;
 }

@@ -51,6 +51,13 @@ void check_together(const std::string& command) {
     const bool together = std::ranges::find(kTogether, command) != kTogether.end();
     check<UsageError>(launch.size == 1 || together, "{} {} is for one process, and {} started {}", program_name(),
                       command, launch.by, launch.size);
+    set_world_command(command);
+}
+
+void speak_for_the_first(const std::string& message) {
+    // Those that ended say so themselves, or their launcher does.
+    if (rank_here == 1 && (message.starts_with("rank 0 gives no answer") || message.starts_with("rank 0 lives")))
+        speak_up();
 }
 
 void speak_up() {

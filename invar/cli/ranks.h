@@ -12,6 +12,8 @@ void begin_as_rank();
 void check_together(const std::string& command);
 // What this rank says from here on is heard, whichever it is.
 void speak_up();
+// The second rank is heard where the first one is lost, and cannot say so.
+void speak_for_the_first(const std::string& message);
 // Before the ranks are joined an error is of this one alone, unless the first one has it too. That one is heard anyway;
 // a rank behind it speaks up where the first one of its machine is well, and waits. Returns who speaks, "" for nobody.
 std::string speak_up_by_oneself();

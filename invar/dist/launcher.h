@@ -18,6 +18,8 @@ struct Launch {
 std::string words_of(const Launch& launch);
 // Whether those that were launched have been joined, as join_world() does.
 bool world_joined() noexcept;
+// What this process was started for: ranks that were started for different things are told so when they are joined.
+void set_world_command(const std::string& command);
 
 // From the environment. Throws a UsageError where a launcher started several processes that cannot be joined.
 Launch launch_from_environment();

@@ -98,7 +98,8 @@ RollCall::Missing RollCall::missing() const {
     if (!stopped.empty())
         result.who = fmt::format("{}", fmt::join(stopped, ", "));
     else if (launch_.local_size == launch_.size && !absent.empty())
-        result.who = fmt::format("rank {} has not come, as seen from host {}", fmt::join(absent, ", "), host_name());
+        result.who = fmt::format("rank{} {} {} not come, as seen from host {}", absent.size() == 1 ? "" : "s",
+                                 fmt::join(absent, ", "), absent.size() == 1 ? "has" : "have", host_name());
     else if (int(here.size()) < launch_.local_size)
         result.who = fmt::format("of the {} ranks on host {} only {} came", launch_.local_size, host_name(),
                                  fmt::join(here, ", "));

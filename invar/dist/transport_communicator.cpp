@@ -284,6 +284,7 @@ class TransportCommunicator final : public Communicator {
         if (!leaving_.empty() && !told_) {
             const std::string why = leaving_;
             lock.unlock();
+            transport.set_status(step);
             transport.tell_failure(why);
             lock.lock();
             told_ = true;

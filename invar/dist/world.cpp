@@ -1,6 +1,7 @@
 // Open MPI and MPICH are strangers to each other's programs: a small library of ours for each is loaded when it is
 // needed, so that a program starts where neither is.
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
@@ -75,6 +76,7 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
         }
     }).detach();
     const Clock::time_point begin = Clock::now();
+    bool told = false;
     for (;;) {
         const Clock::time_point round =
             Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -84,9 +86,14 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
                 return result.get();
         const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
         const RollCall::Missing missing = roll.missing();
-        if (waited < seconds && !missing.stopped && !hurries) continue;
         const std::string who =
             missing.who.empty() ? fmt::format("all of host {} are here, and others are not", host_name()) : missing.who;
+        if (waited < seconds && !missing.stopped && !hurries) {
+            if (launch.rank == 0 && !std::exchange(told, true))
+                fmt::print(stderr, "waiting for the {} ranks that {} started, for {:.0f} s at most: {}\n", launch.size,
+                           launch.by, seconds, who);
+            continue;
+        }
         const bool says_it =
             !missing.who.empty() && missing.first_here == launch.rank && launch.rank != launch.local_rank;
         // The first process that ends takes the others with it: not before those have spoken who do.
@@ -97,12 +104,17 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
     }
 }
 
+std::string& command_here() {
+    static std::string command;
+    return command;
+}
+
 std::unique_ptr<Communicator> join(double seconds) {
     const Launch launch = launch_from_environment();
     if (launch.size == 1) return make_alone();
     const TransportStart start = find_start(launch);
     const TransportTimeout timeout(std::int64_t(timeout_seconds() * 1000));
-    return make_within(seconds, launch, [=] {
+    std::unique_ptr<Communicator> ranks = make_within(seconds, launch, [=] {
         std::string why;
         std::unique_ptr<Transport> transport(start(timeout, why));
         check(transport != nullptr, "{} cannot be started: {}", people_say(launch.library), why);
@@ -112,6 +124,8 @@ std::unique_ptr<Communicator> join(double seconds) {
               people_say(launch.library), transport->rank(), transport->size(), launch.rank, launch.size);
         return transport;
     });
+    ranks->check_same("the commands", command_here());
+    return ranks;
 }
 
 Communicator*& world_of_thread() {
@@ -129,6 +143,11 @@ std::mutex& joining() {
 Communicator& world() {
     if (world_of_thread() != nullptr) return *world_of_thread();
     return join_world(kPatience * timeout_seconds());
+}
+
+void set_world_command(const std::string& command) {
+    const std::lock_guard lock(joining());
+    command_here() = command;
 }
 
 Communicator& join_world(double seconds) {

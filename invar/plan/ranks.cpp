@@ -13,6 +13,11 @@ namespace {
 // of a card's 132 multiprocessors. An assumption.
 constexpr double kDrag = 0.1;
 
+// How often a step's gradients are summed: nobody holds them whole under zero2, so that every batch's are.
+double sums_of(const CountedStep& step, const Ranks& ranks) {
+    return ranks.strategy == Strategy::zero2 ? double(step.batches) : 1;
+}
+
 double gradient_elements(const CountedStep& step) {
     return double(step.elements);
 }
@@ -28,7 +33,8 @@ double handed_round(const CountedStep& step) {
 Wire wire_bytes(const CountedStep& step, const Ranks& ranks) {
     const double passes = double(ranks.count - 1) / double(ranks.count);
     const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
-    return {passes * gradients, passes * (ranks.strategy == Strategy::ddp ? gradients : handed_round(step))};
+    return {passes * gradients * sums_of(step, ranks),
+            passes * (ranks.strategy == Strategy::ddp ? gradients : handed_round(step))};
 }
 
 double pass_seconds(double bytes, int ranks, const Card& card) {
@@ -47,7 +53,7 @@ RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& c
     time.compute = step_time(step.work, card, step.recorded);
     if (ranks.count == 1) return time;
     const bool shares = ranks.strategy != Strategy::ddp;
-    const double backward = time.compute.backward / double(step.batches);  // of the last batch: sums travel once
+    const double backward = time.compute.backward / double(step.batches);  // of one of them
     double free_at = 0, filled = 0;  // the link, counted from the beginning of that backward; elements so far
     for (const std::int64_t bucket : step.buckets) {
         const double bytes = double(ranks.gradient_bytes) * double(bucket);
@@ -59,6 +65,8 @@ RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& c
     }
     time.exposed = std::max(0.0, free_at - backward);
     time.exposed += kDrag * std::max(0.0, time.communication - time.exposed);
+    time.communication *= sums_of(step, ranks);
+    time.exposed *= sums_of(step, ranks);
     if (shares) {
         const double pass = pass_seconds(handed_round(step), ranks.count, card);
         time.communication += pass;

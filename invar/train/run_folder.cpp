@@ -52,6 +52,20 @@ bool is_same_folder(const Descriptor& opened, const fs::path& path) {
 
 }  // namespace
 
+namespace {
+
+// By name, and the folder only where nothing else is in it: somebody may have put something there.
+void remove_files_of(const fs::path& run) noexcept {
+    std::error_code ignored;
+    for (const fs::path& file : {RunFolder::config_of(run), RunFolder::summary_of(run), RunFolder::metrics_of(run),
+                                 run / WandbFile::kName, run / FolderLock::kFile})
+        fs::remove(file, ignored);
+    fs::remove_all(RunFolder::checkpoints_of(run), ignored);
+    fs::remove(run, ignored);
+}
+
+}  // namespace
+
 // The configuration first: whatever else a killed run leaves can be made sense of with it.
 RunFolder::RunFolder(fs::path path, FolderLock lock, const Config& config, const std::optional<ResumePoint>& resumed)
     : path_(std::move(path)),
@@ -88,7 +102,14 @@ RunFolder RunFolder::create(const Config& config) {
     const fs::path wanted = fs::path(config.output_dir) / config.exp_name;
     for (int i = 1;; ++i) {
         const fs::path path = i == 1 ? wanted : fs::path(fmt::format("{}_{}", wanted.string(), i));
-        if (std::optional<FolderLock> lock = claim(path)) return RunFolder(path, std::move(*lock), config, {});
+        std::optional<FolderLock> lock = claim(path);
+        if (!lock) continue;
+        try {
+            return RunFolder(path, std::move(*lock), config, {});
+        } catch (const IoError&) {  // a full disk, say
+            remove_files_of(path);
+            throw;
+        }
     }
 }
 
@@ -357,18 +378,12 @@ void RunFolder::write_summary(const JsonLine& summary) const {
     write_file_atomically(summary_of(path_), summary.text() + "\n");
 }
 
-// By name, and the folder only where nothing else is in it: somebody may have put something there.
 void RunFolder::discard() noexcept {
     if (!lock_) return;
     std::error_code ignored;
-    const auto remove = [&](const fs::path& file) { fs::remove(file, ignored); };
-    if (events_) remove(events_->path());
+    if (events_) fs::remove(events_->path(), ignored);
     metrics_.reset(), events_.reset(), wandb_.reset();
-    for (const fs::path& file : {config_of(path_), summary_of(path_), metrics_path(), path_ / WandbFile::kName})
-        remove(file);
-    fs::remove_all(checkpoints_of(path_), ignored);
-    remove(path_ / FolderLock::kFile);
-    remove(path_);
+    remove_files_of(path_);
 }
 
 void RunFolder::sync() {

@@ -63,7 +63,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 // Ranks that were told different things would train different things.
 void check_same_settings(Communicator& ranks, const Config& config) {
     if (ranks.alone()) return;
-    ranks.check_same("versions of Invar", INVAR_VERSION);
+    ranks.check_same("the version of Invar", INVAR_VERSION);
     if (const auto difference = difference_of_settings(ranks, config))
         fail<UsageError>("the configurations of the ranks differ: {}", difference->text);
     check<UsageError>(config.data.batch_size >= ranks.size(),

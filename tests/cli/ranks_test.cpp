@@ -198,6 +198,13 @@ TEST_F(Ranks, NoticeOneThatHangs) {
     EXPECT_FALSE(has(result.err, "rank 2 failed")) << "who tells of another is not to blame";
 }
 
+TEST_F(Ranks, AreHeardWhereTheFirstOneHangs) {
+    const Result result = shell(ranks(3, train({"trainer.max_epochs=100000", "trainer.rank_timeout=1"})) + " & " +
+                                strike(0, "STOP", "run", 0.2) + "wait $!");
+    EXPECT_NE(result.code, 0);
+    EXPECT_TRUE(has(result.err, "error: rank 0 gives no answer at step ")) << result.err;
+}
+
 TEST_F(Ranks, StopTogetherWhenOneIsAsked) {
     const Result result =
         shell(ranks(2, train({"trainer.max_epochs=100000"})) + " & " + strike(1, "USR1", "run", 0.2) + "wait $!");
@@ -205,6 +212,7 @@ TEST_F(Ranks, StopTogetherWhenOneIsAsked) {
     EXPECT_TRUE(has(result.err, "interrupted by SIGUSR1 at step ")) << result.err;
     const auto summary = nlohmann::json::parse(slurp(folder_ / "runs/run/summary.json"));
     EXPECT_EQ(summary["status"], "interrupted");
+    EXPECT_EQ(summary["ranks"], 2);
     const std::string last = CheckpointFolder::name_of(summary["steps"].get<std::int64_t>());
     EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/run/checkpoints" / last));
 }
@@ -233,7 +241,11 @@ TEST_F(Ranks, SayWhatTheyCannotDo) {
         shell("timeout 60 mpirun.openmpi -n 1 invar " + train() + " : -n 1 invar " + train({"optimizer.lr=0.5"}));
     EXPECT_NE(different.code, 0);
     EXPECT_TRUE(has(different.err, "the configurations of the ranks differ: ")) << different.err;
-    EXPECT_TRUE(has(different.err, "lr: 0.5")) << different.err;
+    EXPECT_TRUE(has(different.err, "'optimizer.lr: 0.5' on rank 1")) << different.err;
+    const Result mixed = shell("timeout 60 mpirun.openmpi -n 1 invar " + train() + " : -n 1 invar bench model=mlp");
+    EXPECT_EQ(mixed.code, 2);
+    EXPECT_TRUE(has(mixed.err, "the commands differ between ranks: 'train' on rank 0 and 'bench' on rank 1"))
+        << mixed.err;
     const Result alone = shell("timeout 60 mpirun.openmpi -n 2 invar ops");
     EXPECT_TRUE(has(alone.err, "invar ops is for one process, and mpirun started 2")) << alone.err;
     const Result few = shell(ranks(2, train({"data.batch_size=1"})));

@@ -87,6 +87,7 @@ TEST(Launcher, KnowsTasksOfSlurmFromItsBatchScripts) {
     EXPECT_EQ(launch_from_environment().library, "openmpi");
     EXPECT_EQ(launch_from_environment().rank, 2);
     EXPECT_EQ(launch_from_environment().size, 4);
+    EXPECT_EQ(words_of(launch_from_environment()), "srun --mpi=pmix -n 4 ");
 }
 
 TEST(Launcher, RefusesWhatCannotBe) {

@@ -61,6 +61,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"cifar10_resnet18", {"data.batch_size=8", "trainer.ema_decay=0.9"}},
                     Case{"gpt", {"data=chains", "data.batch_size=4", "model.layers=2"}},
                     Case{"gpt", {"data=chains", "data.batch_size=4", "model=llama", "model.layers=2"}},
+                    Case{"gpt",
+                         {"data=chains", "data.batch_size=1", "data.length=512", "data.vocabulary=64", "model.layers=1",
+                          "model.heads=2", "model.width=64", "trainer.recompute=block"}},
                     Case{"dbnet_small", {"data.batch_size=2", "data.scenes=4", "data.val_scenes=2"}}));
 
 TEST(CountedStep, LeavesNoTraceOnTheDeviceThatItStandsInFor) {

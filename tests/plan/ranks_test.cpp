@@ -120,12 +120,21 @@ TEST(Ranks, SendBucketsAsTheyAre) {
     EXPECT_NEAR(time.exposed, large + 0.1 * small, 1e-9);
 }
 
-TEST(Ranks, SendTheSumsOfAnAccumulationOnce) {
+TEST(Ranks, SendTheSumsOfAnAccumulationOnceButForZero2) {
     Card card = round_numbers();
     CountedStep step = lasting(1.0, card);
     step.batches = 4;
-    EXPECT_EQ(time_of_rank(step, {8, Strategy::ddp}, card).communication,
-              time_of_rank(lasting(1.0, card), {8, Strategy::ddp}, card).communication);
+    const CountedStep single = lasting(1.0, card);
+    for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
+        EXPECT_EQ(time_of_rank(step, {8, strategy}, card).communication,
+                  time_of_rank(single, {8, strategy}, card).communication);
+        EXPECT_EQ(wire_bytes(step, {8, strategy}).reduced, wire_bytes(single, {8, strategy}).reduced);
+    }
+    // Under zero2 nobody could add them up before.
+    const Ranks zero2{8, Strategy::zero2};
+    EXPECT_EQ(wire_bytes(step, zero2).reduced, 4 * wire_bytes(single, zero2).reduced);
+    EXPECT_EQ(wire_bytes(step, zero2).gathered, wire_bytes(single, zero2).gathered);
+    EXPECT_GT(time_of_rank(step, zero2, card).communication, 2 * time_of_rank(single, zero2, card).communication);
 }
 
 TEST(Cards, AreListedWhereOneIsNotKnown) {

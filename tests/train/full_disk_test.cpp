@@ -54,6 +54,16 @@ TEST(AFullDisk, CostsARunNothingWhereThereIsRoomAgainBeforeTheNextCheckpoint) {
     EXPECT_EQ(summary_of(run), summary_of(undisturbed));
 }
 
+TEST(AFullDisk, LeavesNoFolderOfARunThatCannotBegin) {
+    const ScratchFolder scratch;
+    const Config config = long_config(scratch.path() / "full");
+    {
+        const FullDisk full(0);
+        EXPECT_THROW(train(config), IoError);
+    }
+    EXPECT_FALSE(fs::exists(fs::path(config.output_dir) / config.exp_name));
+}
+
 TEST(AFullDisk, EndsARunBeforeACheckpointWhoseLogHasNoRoom) {
     const ScratchFolder scratch;
     const fs::path undisturbed = train(long_config(scratch.path() / "undisturbed")).folder;

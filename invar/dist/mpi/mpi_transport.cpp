@@ -30,7 +30,7 @@ struct Note {
     Kind kind;
     std::int32_t length = 0;  // of the text
     std::int64_t calls = 0;   // that the sender has come to
-    std::int64_t step = 0;    // of training
+    std::int64_t step = 0;    // of training: how many are done
     char text[1000] = {};
 };
 constexpr int kNoteTag = 1, kPieceTag = 2;
@@ -184,7 +184,7 @@ class MpiTransport final : public Transport {
                 return;
             case Note::Kind::failed:
                 if (text().starts_with("rank ")) throw RankError(text());  // it tells of another
-                fail<RankError>("rank {} failed at step {}: {}", from, note.step, text());
+                fail<RankError>("rank {} failed at step {}: {}", from, note.step + 1, text());
         }
     }
 

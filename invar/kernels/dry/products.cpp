@@ -103,13 +103,25 @@ double block_bytes(const AttentionSpec& s, double of_rows, double of_keys, doubl
                 scores * double(blocks.scores(s)));
 }
 
+// As kernels/cpu/simd/attention.cpp has it: so many scores of a block of queries for each thread that has a head.
+double scores_on_cpu(const AttentionSpec& s, std::int64_t items, double matrices) {
+    constexpr std::int64_t kRows = 64, kSerial = 8192;
+    const std::int64_t products = s.batch * s.heads * s.queries * s.keys * (s.width + s.value_width);
+    const bool shared = items >= threads() && products > 64 * kSerial;
+    return matrices * double(kRows * s.keys) * 4 * (shared ? threads() : 1);
+}
+
 }  // namespace
 
 void DryKernels::attention(const AttentionSpec& s, const View& q, const View& k, const View& v, const View& y,
                            const View& kept) {
     take_workspace();
     if (on_gpu() && !is_sixteen_bit(q.dtype)) scratch(block_bytes(s, 1, 1, 1));
-    if (!on_gpu()) scratch(widened(q) + widened(k) + widened(v) + widened(y));
+    if (!on_gpu()) {
+        const std::int64_t blocks = (s.queries + 63) / 64;
+        const double rows = double(std::min<std::int64_t>(s.queries, 64)) / 64;
+        scratch(widened(q) + widened(k) + widened(v) + widened(y) + scores_on_cpu(s, s.batch * s.heads * blocks, rows));
+    }
     Work& work =
         note("attention", dense_bytes(q) + dense_bytes(k) + dense_bytes(v) + dense_bytes(y) + dense_bytes(kept));
     describe(work, s, q, WorkKind::attention, 2);
@@ -124,7 +136,8 @@ void DryKernels::attention_backward(const AttentionSpec& s, const View& q, const
     else if (on_gpu())
         scratch(block_bytes(s, 1.5, 2, 2));  // queries twice, and one gradient of results
     else
-        scratch(widened(q) + widened(k) + widened(v) + widened(gy) + widened(gq) + widened(gk) + widened(gv));
+        scratch(widened(q) + widened(k) + widened(v) + widened(gy) + widened(gq) + widened(gk) + widened(gv) +
+                scores_on_cpu(s, s.batch * s.kv_heads, 2));
     double bytes = 0;
     for (const View* view : {&q, &k, &v, &y, &kept, &gy, &gq, &gk, &gv}) bytes += dense_bytes(*view);
     Work& work = note("attention_backward", bytes);
