@@ -26,13 +26,14 @@ SampleWindow::~SampleWindow() {
     window() = {previous_[0], previous_[1], previous_[2]};
 }
 
-RngState reserve_for_samples(Generator& generator, std::int64_t elements, int each) {
+ReservedNumbers reserve_for_samples(Generator& generator, std::int64_t elements, int each) {
     const auto counters = [each](std::int64_t count) { return std::uint64_t((count + each - 1) / each); };
     const Window& w = window();
-    if (w.count == 0 || w.of == w.count || elements % w.count != 0) return generator.reserve(counters(elements));
+    if (w.count == 0 || w.of == w.count || elements % w.count != 0) return {generator.reserve(counters(elements))};
     const std::int64_t of_one = elements / w.count;
-    RngState taken = generator.reserve(counters(of_one * w.of));
-    taken.offset += counters(of_one * w.first);  // exact where a sample begins with a counter, and so with most shapes
+    const std::int64_t before = of_one * w.first;
+    ReservedNumbers taken{generator.reserve(counters(of_one * w.of)), int(before % each)};
+    taken.from.offset += std::uint64_t(before / each);
     return taken;
 }
 

@@ -82,9 +82,15 @@ class SampleWindow {
     std::int64_t previous_[3];
 };
 
-// Reserves counters for `elements` numbers, `each` to a counter. Where they belong to the samples of a SampleWindow, those
-// of all samples are reserved, and these ones get theirs: what is drawn for a sample does not depend on who works on it.
-RngState reserve_for_samples(Generator& generator, std::int64_t elements, int each);
+// Numbers that were reserved, several to a counter: they begin in a counter behind the first `skip` of its own.
+struct ReservedNumbers {
+    RngState from;
+    int skip = 0;
+};
+
+// Reserves `elements` numbers, `each` to a counter. Where they belong to the samples of a SampleWindow, those of all
+// samples are reserved, and these ones get theirs: what is drawn for a sample does not depend on who works on it.
+ReservedNumbers reserve_for_samples(Generator& generator, std::int64_t elements, int each);
 
 // The generator that dropout and initialisers use on this thread.
 Generator& default_generator();

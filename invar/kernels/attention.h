@@ -18,6 +18,7 @@ struct AttentionSpec {
     double scale = 1;     // of the products
     double dropout = 0;   // of the weights, by counters from `rng` on
     RngState rng;
+    int skip = 0;    // numbers of the first counter that are of weights before these
     View seen;       // boolean, dense [batch, keys]: false where a key is padding. Absent: all are seen
     View documents;  // i32, dense [batch, keys], with as many queries: a position sees its own document alone
     View bias;       // f32 (f64), [batch, heads, queries, keys] with strides of 0 where it is broadcast; added
@@ -26,14 +27,11 @@ struct AttentionSpec {
     bool plain() const { return !seen && !documents && !bias && dropout == 0; }
     // No query before `end` sees a key from this one on.
     std::int64_t keys_before(std::int64_t end) const { return causal && end < keys ? end : keys; }
-    std::uint64_t counters() const {
-        const std::int64_t weights = batch * heads * queries * keys;
-        return std::uint64_t((weights + DropRule::kElements - 1) / DropRule::kElements);
-    }
+    std::int64_t weights() const { return batch * heads * queries * keys; }
 };
 
-// Where no fused kernel serves, attention goes by blocks: some samples with all of their queries, or some queries of one
-// sample, as many as the memory for their scores allows.
+// Where no fused kernel serves, attention goes by blocks: some samples with all of their queries, or some queries of
+// one sample, as many as the memory for their scores allows.
 struct AttentionBlocks {
     static constexpr std::int64_t kBytes = std::int64_t(128) << 20, kMaxSamples = 65535;
     std::int64_t samples = 1, rows;
@@ -57,6 +55,7 @@ struct AttentionRule {
     const void* bias;
     std::int64_t bias_stride[4];
     std::int64_t heads, queries, keys;
+    std::uint64_t skip;
 
     explicit AttentionRule(const AttentionSpec& spec)
         : causal(spec.causal),
@@ -66,7 +65,8 @@ struct AttentionRule {
           bias_stride{spec.bias.stride[0], spec.bias.stride[1], spec.bias.stride[2], spec.bias.stride[3]},
           heads(spec.heads),
           queries(spec.queries),
-          keys(spec.keys) {}
+          keys(spec.keys),
+          skip(std::uint64_t(spec.skip)) {}
 
     // Whether a query may see no key at all.
     INVAR_HD bool may_blind() const { return seen != nullptr || documents != nullptr; }
@@ -96,7 +96,8 @@ struct AttentionRule {
     }
     // The place of a weight in the sequence that dropout goes by.
     INVAR_HD std::uint64_t place(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
-        return ((std::uint64_t(b) * std::uint64_t(heads) + std::uint64_t(h)) * std::uint64_t(queries) +
+        return skip +
+               ((std::uint64_t(b) * std::uint64_t(heads) + std::uint64_t(h)) * std::uint64_t(queries) +
                 std::uint64_t(q)) *
                    std::uint64_t(keys) +
                std::uint64_t(k);

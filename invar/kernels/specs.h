@@ -282,6 +282,20 @@ struct BatchNormStats {
     double eps, momentum;
 };
 
+// Statistics of the rows of several ranks (kernels/batch_merge.h). What each rank tells stands in `parts`, f64 [ranks,
+// 1 + 2 channels]: how many rows it has, their means, and 1 / sqrt(variance + eps) of them.
+struct BatchNormMerge {
+    View parts, mean, rstd;
+    View running_mean, running_var;  // as in BatchNormStats
+    double eps, momentum;
+};
+
+// What gradients of x get by way of those statistics: (x - mean) * pull + constant. `sums`, f64 [ranks, 2 channels]:
+// each rank's gradients of beta, then of gamma.
+struct BatchNormPull {
+    View parts, sums, rstd, gamma, pull, constant;  // gamma may be absent
+};
+
 // relu((x - mean) * rstd * gamma + beta + residual), rounded once; residual, of x's dtype, and ReLU may be absent.
 struct BatchNormForward {
     View x, mean, rstd, gamma, beta, residual, y;

@@ -165,7 +165,8 @@ AttentionCore make_core(const char* op, AttentionSpec spec, const AttentionOptio
             fail("{}: a mask is on {}, and q, k and v are on {}", op, mask.device().str(), like.device().str());
     if (o.dropout > 0) {
         spec.dropout = o.dropout;
-        spec.rng = reserve_for_samples(default_generator(), std::int64_t(spec.counters()), 1);
+        const ReservedNumbers numbers = reserve_for_samples(default_generator(), spec.weights(), DropRule::kElements);
+        spec.rng = numbers.from, spec.skip = numbers.skip;
     }
     return {spec, masks};
 }

@@ -14,12 +14,12 @@ struct Dropout {
     static constexpr const char* kDoc = "zeros at random, the rest scaled up";
     static constexpr CastClass kCast = CastClass::keep;
     double p;
-    RngState rng;
+    ReservedNumbers numbers;
 
     Tensor drop(const Tensor& x) const {
         if (p == 1) return x * 0.0;  // NaN stays NaN, as in the kernel
         Tensor y = Tensor::empty_like(x);
-        kernels_for(x.device()).dropout(dense(x).view(), y.view(), p, rng);
+        kernels_for(x.device()).dropout(dense(x).view(), y.view(), p, numbers);
         return y;
     }
     Tensor forward(Context&, const Tensors& in) { return drop(in[0]); }

@@ -1,10 +1,10 @@
 #include "invar/ops/sync_batch_norm.h"
 
-#include <cmath>
 #include <utility>
 
 #include "invar/core/error.h"
 #include "invar/kernels/kernels.h"
+#include "invar/ops/shape_tools.h"
 
 namespace invar::ops {
 
@@ -13,19 +13,11 @@ namespace {
 thread_local Communicator* synchronised = nullptr;
 thread_local bool spare_here = false;
 
-void write(const std::vector<double>& values, const Tensor& to) {
-    const Tensor host = Tensor::from(values, to.shape(), to.dtype());
-    kernels_for(to.device()).upload(to.raw(), host.raw(), host.bytes());
-}
-
-// The running statistics move towards those of a batch, but not towards what is not finite.
-void move_towards(const Tensor& running, const std::vector<double>& batch, double momentum) {
-    if (!running) return;
-    std::vector<double> values = running.to_vector<double>();
-    for (std::size_t i = 0; i < values.size(); ++i)
-        if (std::isfinite(batch[i])) values[i] = (1 - momentum) * values[i] + momentum * batch[i];
-    write(values, running);
-    running.bump_version();
+// Everybody's `mine`, a row for each rank. On devices that exchange by themselves nobody waits for it.
+Tensor of_all(Communicator& ranks, const Tensor& mine) {
+    Tensor all = Tensor::empty({ranks.size(), mine.numel()}, mine.dtype(), mine.device());
+    ranks.wait(ranks.all_gather(mine, all));
+    return all;
 }
 
 }  // namespace
@@ -49,82 +41,67 @@ bool SyncBatchNorm::Spare::here() {
 
 void BatchOfRanks::take_statistics(const Tensor& x, const Tensor& mean, const Tensor& rstd, double eps,
                                    const Running& running) {
-    const std::size_t channels = std::size_t(x.size(1));
-    const double own = spare ? 0.0 : double(x.size(0));
-    // What a rank tells: its rows, their means, and their variances.
-    std::vector<double> mine(1 + 2 * channels, 0.0), all(mine.size() * std::size_t(ranks->size()));
-    mine[0] = own;
-    if (own > 0) {
-        kernels_for(x.device())
-            .batch_norm_stats({.x = x.view(),
-                               .mean = mean.view(),
-                               .rstd = rstd.view(),
-                               .running_mean = {},
-                               .running_var = {},
-                               .eps = eps,
-                               .momentum = 0});
-        const std::vector<double> means = mean.to_vector<double>(), inverses = rstd.to_vector<double>();
-        for (std::size_t i = 0; i < channels; ++i) {
-            mine[1 + i] = means[i];
-            const double variance = 1 / (inverses[i] * inverses[i]) - eps;
-            mine[1 + channels + i] = variance < 0 ? 0 : variance;
-        }
-    }
-    ranks->all_gather(mine.data(), all.data(), mine.size() * sizeof(double));
-
-    rows = 0;
-    for (std::size_t at = 0; at < all.size(); at += mine.size()) rows += all[at];
+    Kernels& kernels = kernels_for(x.device());
+    const std::int64_t channels = x.size(1), own = spare ? 0 : x.size(0);
+    double rows = double(own);
+    ranks->sum(std::span(&rows, 1));
     check(rows != 1,
           "batch_norm: one value a channel on all ranks together has no variance to train with; use a "
           "larger batch");
-    std::vector<double> means(channels, 0.0), variances(channels, 0.0), inverses(channels, 1.0);
-    const auto each = [&](const auto& add) {
-        for (std::size_t at = 0; at < all.size(); at += mine.size())
-            for (std::size_t i = 0; all[at] > 0 && i < channels; ++i)
-                add(i, all[at] / rows, all[at + 1 + i], all[at + 1 + channels + i]);
-    };
-    each([&](std::size_t i, double share, double m, double) { means[i] += share * m; });
-    each([&](std::size_t i, double share, double m, double v) {
-        variances[i] += share * (v + (m - means[i]) * (m - means[i]));
-    });
-    if (rows > 0)
-        for (std::size_t i = 0; i < channels; ++i) inverses[i] = 1 / std::sqrt(variances[i] + eps);
-    write(means, mean);
-    write(inverses, rstd);
-    if (rows == 0) return;  // no values, no statistics, and the running ones stand still
-    move_towards(running.mean, means, running.momentum);
-    for (double& variance : variances) variance *= rows / (rows - 1);
-    move_towards(running.var, variances, running.momentum);
+    const Tensor mine = Tensor::empty({1 + 2 * channels}, Dtype::f64, x.device());
+    kernels.fill(mine.view(), 0);
+    if (own > 0) {
+        kernels.batch_norm_stats({.x = x.view(),
+                                  .mean = mean.view(),
+                                  .rstd = rstd.view(),
+                                  .running_mean = {},
+                                  .running_var = {},
+                                  .eps = eps,
+                                  .momentum = 0});
+        kernels.fill(mine.window(0, {1}).view(), double(own));
+        kernels.copy(mean.view(), mine.window(1, {channels}).view());
+        kernels.copy(rstd.view(), mine.window(1 + channels, {channels}).view());
+    }
+    parts = of_all(*ranks, mine);
+    kernels.batch_norm_merge({.parts = parts.view(),
+                              .mean = mean.view(),
+                              .rstd = rstd.view(),
+                              .running_mean = view_of(running.mean),
+                              .running_var = view_of(running.var),
+                              .eps = eps,
+                              .momentum = running.momentum});
+    for (const Tensor& moved : {running.mean, running.var})
+        if (moved) moved.bump_version();
 }
 
 Tensor BatchOfRanks::input_gradient(const Tensor& gx, const Tensor& x, const Tensor& mean, const Tensor& rstd,
                                     const Tensor& gamma, const Tensor& ggamma, const Tensor& gbeta) const {
-    const std::size_t channels = std::size_t(x.size(1));
-    std::vector<double> sums = gbeta.to_vector<double>();
-    for (const double value : ggamma.to_vector<double>()) sums.push_back(value);
-    if (spare) std::fill(sums.begin(), sums.end(), 0.0);
-    ranks->sum(sums);
-    if (spare || rows == 0 || !gx) return gx;  // no sample of this rank had a part in the statistics
-    const std::vector<double> inverses = rstd.to_vector<double>();
-    const std::vector<double> weights = gamma ? gamma.to_vector<double>() : std::vector<double>(channels, 1.0);
-    std::vector<double> pull(channels), constant(channels);
-    for (std::size_t i = 0; i < channels; ++i) {
-        pull[i] = -weights[i] * inverses[i] * inverses[i] * sums[channels + i] / rows;
-        constant[i] = -weights[i] * inverses[i] * sums[i] / rows;
+    Kernels& kernels = kernels_for(x.device());
+    const std::int64_t channels = x.size(1);
+    const Tensor mine = Tensor::empty({2 * channels}, Dtype::f64, x.device());
+    kernels.fill(mine.view(), 0);
+    if (!spare) {
+        kernels.copy(gbeta.view(), mine.window(0, {channels}).view());
+        kernels.copy(ggamma.view(), mine.window(channels, {channels}).view());
     }
-    const Tensor b = Tensor::empty_like(rstd), c = Tensor::empty_like(rstd), all = Tensor::empty_like(gx);
-    write(pull, b);
-    write(constant, c);
-    // (x - mean) * b + c + gx is what the forward kernel computes.
+    const Tensor sums = of_all(*ranks, mine);
+    if (spare || !gx) return gx;  // no sample of this rank had a part in the statistics
+    const Tensor pull = Tensor::empty_like(rstd), constant = Tensor::empty_like(rstd), all = Tensor::empty_like(gx);
+    kernels.batch_norm_pull({.parts = parts.view(),
+                             .sums = sums.view(),
+                             .rstd = rstd.view(),
+                             .gamma = view_of(gamma),
+                             .pull = pull.view(),
+                             .constant = constant.view()});
+    // (x - mean) * pull + constant + gx is what the forward kernel computes.
     const Shape as_rows = x.shape();
-    kernels_for(x.device())
-        .batch_norm({.x = x.view(),
-                     .mean = mean.view(),
-                     .rstd = b.view(),
-                     .gamma = {},
-                     .beta = c.view(),
-                     .residual = gx.window(0, as_rows).view(),
-                     .y = all.window(0, as_rows).view()});
+    kernels.batch_norm({.x = x.view(),
+                        .mean = mean.view(),
+                        .rstd = pull.view(),
+                        .gamma = {},
+                        .beta = constant.view(),
+                        .residual = gx.window(0, as_rows).view(),
+                        .y = all.window(0, as_rows).view()});
     return all;
 }
 

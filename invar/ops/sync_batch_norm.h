@@ -38,7 +38,7 @@ class SyncBatchNorm {
 struct BatchOfRanks {
     Communicator* ranks = nullptr;
     bool spare = false;
-    double rows = 0;  // of all ranks; known after take_statistics
+    Tensor parts = {};  // what each rank has told of its rows; known after take_statistics
     explicit operator bool() const { return ranks != nullptr; }
     static BatchOfRanks here() { return {SyncBatchNorm::ranks(), SyncBatchNorm::Spare::here()}; }
 

@@ -43,6 +43,14 @@ void mark_phases(Setup& setup, dry::DryKernels& kernels) {
     };
 }
 
+// What this rank copies for a checkpoint, as take_snapshot_parts does.
+std::size_t saved_bytes(const Setup& setup) {
+    const ParameterStore& store = setup.optimizer->store();
+    std::size_t bytes = store.own_weights().bytes();
+    for (int i = 0; i < store.moments(); ++i) bytes += store.held_moment(i).bytes();
+    return bytes + (setup.average ? setup.average->weights().bytes() : 0);
+}
+
 CountedStep count(const std::shared_ptr<const Task>& task, const Config& config, std::int64_t batch, dry::DryRun& run) {
     CountedStep counted;
     Setup setup(task, config);
@@ -82,6 +90,10 @@ CountedStep count(const std::shared_ptr<const Task>& task, const Config& config,
     std::vector<Batch> ahead;
     if (!device.is_cpu()) ahead.push_back(resized(group[0], batch, device));
     while (!step.settled(group)) step(group);
+    if (device.is_cpu()) {  // where the copies of a checkpoint lie too, which is written beside the next steps
+        const Storage copies(saved_bytes(setup), device, Purpose::workspace);
+        if (config.trainer.async_checkpoint) step(group);
+    }
     counted.recorded = step.parts() > 0;
     reset_peak_memory(device);
     {

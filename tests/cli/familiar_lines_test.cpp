@@ -1,5 +1,6 @@
 // Command lines as guides to mixed precision print them, with the program's name replaced by ours.
 #include "tests/cli/program.h"
+#include "tests/cli/slurm.h"
 
 namespace invar::cli {
 namespace {
@@ -9,7 +10,6 @@ struct Line {
     const char* skipped = nullptr;  // why it is not run
 };
 
-constexpr const char* kSlurm = "submits to a Slurm cluster, for which there is no script";
 constexpr const char* kFp8 = "nothing trains in FP8";
 constexpr const char* kOthers = "runs another program, and nothing of ours";
 
@@ -60,8 +60,8 @@ constexpr Line kLines[] = {
     --mixed_precision fp16 \
     --grad_scaler_init 65536 \
     --batch_size 256)"},
-    {"sbatch telepathy/submit_mixed_precision.slurm", kSlurm},
-    {"PRECISION=bf16 BATCH_SIZE=512 sbatch telepathy/submit_mixed_precision.slurm", kSlurm},
+    {"sbatch telepathy/submit_mixed_precision.slurm"},
+    {"PRECISION=bf16 BATCH_SIZE=512 sbatch telepathy/submit_mixed_precision.slurm"},
     {R"(python latentwire/train.py \
     --mixed_precision bf16 \
     --amp_opt_level O2 \
@@ -110,6 +110,8 @@ std::string replaced(std::string text) {
         {"uv run python runners/train.py", std::string("invar train") + kAdded},
         {"python latentwire/train.py", std::string("invar train") + kAdded},
         {"./scripts/validate_fp16.sh", std::string(INVAR_SOURCE_DIR "/scripts/validate_fp16.sh") + kAdded},
+        {"telepathy/submit_mixed_precision.slurm",
+         std::string(INVAR_SOURCE_DIR "/scripts/slurm/train.sbatch") + kAdded},
     };
     for (const auto& [theirs, ours] : programs)
         if (const std::size_t at = text.find(theirs); at != text.npos) return text.replace(at, theirs.size(), ours);
@@ -122,7 +124,7 @@ class FamiliarLines : public CliTest, public ::testing::WithParamInterface<Line>
 TEST_P(FamiliarLines, Run) {
     if (GetParam().skipped != nullptr) GTEST_SKIP() << GetParam().skipped << ": " << GetParam().text;
     const std::string line = replaced(GetParam().text);
-    const Result result = shell("export INVAR=invar\n" + line + "\n");
+    const Result result = shell(with_slurm_stand_in(folder_, 1) + "export INVAR=invar\n" + line + "\n");
     // The script ends with its verdict on two short runs, which may be any.
     const bool verdict = has(line, "validate_fp16.sh") && (result.code == 1 || result.code == 3 || result.code == 4);
     EXPECT_TRUE(result.code == 0 || verdict) << line << "\nends with " << result.code << "\n" << result.err;

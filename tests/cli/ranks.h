@@ -19,6 +19,7 @@ class RanksTest : public CliTest {
         ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
         ::setenv("OMPI_MCA_plm", "isolated", 1);  // one machine: nothing to log in with is needed
         ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+        ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);  // the same for Open MPI 5
         ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
         ::setenv("ASAN_OPTIONS", "detect_leaks=0", 0);  // what MPI leaves behind is its own
     }

@@ -88,7 +88,9 @@ TEST_F(TextDetectionCommands, TeachTheLessonOfAStaticScale) {
     EXPECT_EQ(wrong.code, 1);
     EXPECT_TRUE(has(wrong.err, "all 20 steps were skipped, nothing was trained")) << wrong.err;
     EXPECT_TRUE(has(wrong.err, "find out why with: invar diagnose runs/wrong")) << wrong.err;
-    EXPECT_EQ(with({"train"}, {"exp_name=mended", "scaler.dynamic=true"}).code, 0);
+    // After twenty steps the norms' running statistics are too young for a validation in FP16: it may overflow.
+    const Words mended = {"exp_name=mended", "scaler.dynamic=true", "trainer.limit_val_batches=0"};
+    EXPECT_EQ(with({"train"}, mended).code, 0);
     EXPECT_EQ(summary("wrong").at("skipped"), 20);
     EXPECT_LE(summary("mended").at("skipped"), 5) << "until the scale is found";
 

@@ -88,6 +88,22 @@ TEST(Generator, ReservesCountersOnceAndReplaysThem) {
     EXPECT_EQ(generator.state(), (RngState{5, 14}));
 }
 
+TEST(ReservedNumbers, OfSomeSamplesAreThoseTheyHaveInTheWholeBatch) {
+    const RngState start{5, 100};
+    Generator whole;
+    whole.set_state(start);
+    EXPECT_EQ(reserve_for_samples(whole, 7 * 13, 8).skip, 0);
+    for (std::int64_t first = 0; first < 7; ++first) {
+        Generator own;
+        own.set_state(start);
+        const SampleWindow window(first, 1, 7);
+        const ReservedNumbers numbers = reserve_for_samples(own, 13, 8);
+        EXPECT_EQ(std::int64_t(numbers.from.offset - start.offset) * 8 + numbers.skip, first * 13);
+        EXPECT_LT(numbers.skip, 8);
+        EXPECT_EQ(own.state(), whole.state()) << "all go on from the same place";
+    }
+}
+
 TEST(Generator, OfOneThreadIsNotThatOfAnother) {
     default_generator().set_state({1, 100});
     RngState other;

@@ -7,6 +7,7 @@
 #include "invar/kernels/kernels.h"
 #include "invar/ops/ops.h"
 #include "tests/gpu/fixture.h"
+#include "tests/ops/sample_parts.h"
 
 namespace invar::testing {
 namespace {
@@ -169,6 +170,14 @@ TEST_F(Gpu, AttentionHasTheCpusMasks) {
         check({.causal = true, .dropout = 0.3});
         check({.dropout = 0.1, .key_mask = mask, .documents = documents, .bias = bias});
     }
+}
+
+// By blocks in f32, by the fused kernels in 16 bits.
+TEST_F(Gpu, DropsOfSomeSamplesWhatItDropsOfThemInTheWholeBatch) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::f16})
+        expect_dropout_by_samples(dtype, Device::cuda());
+    expect_attention_by_samples(Dtype::f32, Device::cuda(), 1e-5);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) expect_attention_by_samples(dtype, Device::cuda(), 0.02);
 }
 
 // As a layer makes them: q, k and v side by side in one tensor, and their gradients too.

@@ -16,6 +16,7 @@
 #include "invar/core/formats.h"
 #include "invar/dist/communicator.h"
 #include "invar/dist/device_collectives.h"
+#include "invar/models/resnet.h"
 #include "invar/ops/ops.h"
 #include "invar/train/recorded_step.h"
 #include "invar/train/step.h"
@@ -275,6 +276,15 @@ TEST_F(NcclRanks, Train) {
                     train_lines(config_for(strategy, precision, accumulate), variable(kMode) == "recorded");
                 lines.insert(lines.end(), some.begin(), some.end());
             }
+    for (const char* precision : {"32-true", "16-mixed"}) {  // the sums of its norms travel, and are recorded, too
+        Config config = config_for("zero1", precision, 1);
+        config.model.choose("resnet", ResNetOptions{.layers = 18, .stem = "cifar", .width = 4});
+        config.data.choose("synthetic",
+                           SyntheticOptions{.size = 150, .height = 16, .width = 16, .channels = 2, .classes = 4});
+        config.trainer.sync_batchnorm = true;
+        const auto some = train_lines(config, variable(kMode) == "recorded");
+        lines.insert(lines.end(), some.begin(), some.end());
+    }
     leave_lines(ranks.rank(), lines);
 }
 
@@ -342,6 +352,7 @@ class GpuNccl : public Gpu {
             "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX -u GTEST_SHARD_STATUS_FILE "  // of the one that starts them
             "{}={} {}='{}' INVAR_NCCL_LIBRARY='{}' NCCL_DEBUG=INFO OMPI_ALLOW_RUN_AS_ROOT=1 "
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated OMPI_MCA_rmaps_base_oversubscribe=1 "
+            "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe "
             "OMPI_MCA_hwloc_base_binding_policy=none timeout -k 5 240 {} --tag-output -n 2 '{}' --gtest_color=no "
             "--gtest_filter='{}'",
             kMode, mode, kFolder, scratch_.path().string(), library, mpirun_,

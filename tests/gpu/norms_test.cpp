@@ -24,6 +24,30 @@ CastPolicy policy_of(Dtype low) {
     return low == Dtype::f32 ? Autocast::off() : CastPolicy{CastPolicy::Mode::low, low, Level::O1};
 }
 
+// What ranks tell of their rows, one of which has none, becomes on the GPU what it becomes on the CPU.
+TEST_F(Gpu, BatchNormsOfRanksAreTheCpus) {
+    constexpr std::int64_t kRanks = 3, kChannels = 301;
+    std::vector<double> told = random_values(kRanks * (1 + 2 * kChannels), 0.2, 2, 1);
+    for (std::int64_t r = 0; r < kRanks; ++r) told[std::size_t(r * (1 + 2 * kChannels))] = double(r * 17);
+    const Tensor sums = Tensor::from(random_values(kRanks * 2 * kChannels, -1, 1, 2), {kRanks, 2 * kChannels});
+    const Tensor parts = Tensor::from(told, {kRanks, 1 + 2 * kChannels});
+    const auto made = [&](Device device) {
+        std::vector<Tensor> all;
+        for (const double value : {0.0, 0.0, 0.5, 2.0, 0.0, 0.0})
+            all.push_back(ops::full({kChannels}, value, Dtype::f32, device));
+        const Tensor there = ops::to(parts, device), gradients = ops::to(sums, device);
+        const Tensor gamma = ops::to(Tensor::from(random_values(kChannels, 1, 2, 3), {kChannels}, Dtype::f32), device);
+        Kernels& kernels = kernels_for(device);
+        kernels.batch_norm_merge({there.view(), all[0].view(), all[1].view(), all[2].view(), all[3].view(), 1e-3, 0.1});
+        kernels.batch_norm_pull(
+            {there.view(), gradients.view(), all[1].view(), gamma.view(), all[4].view(), all[5].view()});
+        return all;
+    };
+    const std::vector<Tensor> here = made(Device::cpu()), there = made(Device::cuda());
+    for (std::size_t i = 0; i < here.size(); ++i) EXPECT_LT(distance(there[i], here[i]), 1e-6) << i;
+    EXPECT_GT(norm(here[4].to_vector<double>()), 0);
+}
+
 struct Inputs {
     Tensor x, branch, gamma, beta;
     Tensor sum, normed;

@@ -98,6 +98,14 @@ TEST(CountedStep, OnAGpuIsRecordedInMemoryOfItsOwn) {
     EXPECT_FALSE(count_step(make_task(eager), eager, 512, {.device = Device::cuda()})->recorded);
 }
 
+// Weights and two moments in FP32.
+TEST(CountedStep, OnACpuHasTheCopiesOfACheckpointBesideIt) {
+    const Config config = with_made_up_data(config_of("fashion_mnist_mlp", {"optimizer=adamw"}));
+    const CountedStep step = count_step(make_task(config), config, 64, {.device = Device::cpu()}).value();
+    EXPECT_GE(step.held, step.step.peak_total + step.parameters * 12);
+    EXPECT_LT(step.held, step.step.peak_total + step.parameters * 13);
+}
+
 TEST(CountedStep, DoesNotFitWhereTheMemoryIsLessThanItHolds) {
     const Config config = with_made_up_data(config_of("mnist_convnet", {}));
     const std::shared_ptr<const Task> task = make_task(config);

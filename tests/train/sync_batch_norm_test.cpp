@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "invar/models/resnet.h"
+#include "tests/dist/deferred_collectives.h"
 #include "tests/train/trained_ranks.h"
 
 namespace invar {
@@ -96,6 +97,20 @@ TEST(Ranks, SynchroniseBatchNormsUnderEveryStrategy) {
         EXPECT_EQ(other.state, ddp.state) << strategy;
         EXPECT_EQ(other.running, ddp.running) << strategy;
     }
+}
+
+// To the same bits where devices exchange by themselves.
+TEST(Ranks, SynchroniseBatchNormsWithoutTheHost) {
+    const Config config = with_batch_norm("16-mixed");
+    const std::vector<Trained> by_host = train_as_ranks(3, config, 4);
+    as_ranks(3, [&](Communicator& ranks) {
+        DeferredRanks deferred(ranks);
+        const WorldScope scope(deferred);
+        const Trained by_device = train_steps(config, 4);
+        EXPECT_EQ(deferred.left(), 0u);
+        EXPECT_EQ(by_device.state, by_host[std::size_t(ranks.rank())].state);
+        EXPECT_EQ(by_device.running, by_host[std::size_t(ranks.rank())].running);
+    });
 }
 
 }  // namespace

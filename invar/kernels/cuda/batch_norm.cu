@@ -1,5 +1,6 @@
 // Batch normalisation of [rows, columns], with the residual sum and the ReLU behind it: statistics down the columns,
 // then one pass in which each thread keeps its columns' constants in registers and walks down the rows.
+#include "invar/kernels/batch_merge.h"
 #include "invar/kernels/cuda/columns.cuh"
 #include "invar/kernels/cuda/launch.h"
 #include "invar/kernels/cuda/norm_types.cuh"
@@ -37,25 +38,49 @@ struct Deviations {
     }
 };
 
+__device__ void move_towards(const Dense& running, std::int64_t column, double batch, double momentum) {
+    if (running.data == nullptr || !isfinite(batch)) return;
+    running.put<double>(column, (1 - momentum) * running.get<double>(column) + momentum * batch);
+}
+
 struct PutStatistics {
     Dense mean, rstd, running_mean, running_var;
     const double* shift;
     std::int64_t rows;
     double eps, momentum;
-    __device__ void move(const Dense& running, std::int64_t column, double batch) const {
-        if (running.data == nullptr || !isfinite(batch)) return;
-        running.put<double>(column, (1 - momentum) * running.get<double>(column) + momentum * batch);
-    }
     __device__ void operator()(std::int64_t, std::int64_t column, const double* sums) const {
         const double d = sums[0] / double(rows), square = sums[1] / double(rows) - d * d;
         const double clipped = square < 0 ? 0.0 : square;
         const double variance = rstd.dtype == Dtype::f64 ? variance_in<double>(clipped) : variance_in<float>(clipped);
         mean.put<double>(column, shift[column] + d);
         rstd.put<double>(column, rsqrt(variance + eps));
-        move(running_mean, column, shift[column] + d);
-        move(running_var, column, variance * (double(rows) / double(rows - 1)));
+        move_towards(running_mean, column, shift[column] + d, momentum);
+        move_towards(running_var, column, variance * (double(rows) / double(rows - 1)), momentum);
     }
 };
+
+// --- statistics of several ranks ---
+
+__global__ void merge_channels(const RankRows ranks, const Dense mean, const Dense rstd, const Dense running_mean,
+                               const Dense running_var, const double eps, const double momentum) {
+    const std::int64_t c = global_thread();
+    if (c >= ranks.channels) return;
+    const MergedChannel all(ranks, c, eps);
+    mean.put<double>(c, all.mean);
+    rstd.put<double>(c, all.rstd(eps));
+    if (all.rows == 0) return;
+    move_towards(running_mean, c, all.mean, momentum);
+    move_towards(running_var, c, all.unbiased(), momentum);
+}
+
+__global__ void pull_channels(const RankRows ranks, const double* sums, const Dense rstd, const Dense gamma,
+                              const Dense pull, const Dense constant) {
+    const std::int64_t c = global_thread();
+    if (c >= ranks.channels) return;
+    const PulledChannel all(ranks, sums, c, rstd.get<double>(c), gamma.get_or<double>(c, 1.0));
+    pull.put<double>(c, all.pull);
+    constant.put<double>(c, all.constant);
+}
 
 // --- the ReLU ---
 
@@ -312,6 +337,20 @@ void CudaKernels::batch_norm_stats(const BatchNormStats& norm) {
         launch_columns(Deviations<Source>{Source(norm.x), columns, shift}, put, 1, rows, columns, shift + columns,
                        stream);
     });
+}
+
+void CudaKernels::batch_norm_merge(const BatchNormMerge& norm) {
+    const Launch stream("batch_norm_merge");
+    const RankRows ranks(norm.parts);
+    merge_channels<<<grid_for(ranks.channels, kThreads), kThreads, 0, stream>>>(
+        ranks, norm.mean, norm.rstd, norm.running_mean, norm.running_var, norm.eps, norm.momentum);
+}
+
+void CudaKernels::batch_norm_pull(const BatchNormPull& norm) {
+    const Launch stream("batch_norm_pull");
+    const RankRows ranks(norm.parts);
+    pull_channels<<<grid_for(ranks.channels, kThreads), kThreads, 0, stream>>>(
+        ranks, norm.sums.as<const double>(), norm.rstd, norm.gamma, norm.pull, norm.constant);
 }
 
 void CudaKernels::batch_norm(const BatchNormForward& norm) {

@@ -55,6 +55,7 @@ struct Drop {
     DropRule rule;
     RngState rng;
     const std::uint64_t* base;  // where the sequence starts at run time, nullptr: at rng.offset
+    int skip;                   // of the first counter
 
     __device__ std::uint64_t offset() const { return rng.offset + (base == nullptr ? 0 : *base); }
     template <class C>
@@ -67,17 +68,19 @@ template <class C>
 __global__ __launch_bounds__(kThreads) void dropout_any(const Drop drop, const Dense x, const Dense y,
                                                         const std::int64_t n) {
     constexpr int kCount = DropRule::kElements;
-    const std::int64_t groups = divide_up(n, kCount);
+    const std::int64_t groups = divide_up(drop.skip + n, kCount);
     const std::uint64_t offset = drop.offset();
     for (std::int64_t g = global_thread(); g < groups; g += grid_threads()) {
         const Random4 random = philox(drop.rng.seed, offset + std::uint64_t(g));
 #pragma unroll
-        for (int i = 0; i < kCount; ++i)
-            if (kCount * g + i < n) y.put<C>(kCount * g + i, drop.one<C>(x.get<C>(kCount * g + i), random, i));
+        for (int i = 0; i < kCount; ++i) {
+            const std::int64_t at = kCount * g + i - drop.skip;
+            if (at >= 0 && at < n) y.put<C>(at, drop.one<C>(x.get<C>(at), random, i));
+        }
     }
 }
 
-// A thread takes packs of 16 bytes: all eight elements of a counter in 16 bits, half of them in 32.
+// A thread takes packs of 16 bytes: all eight elements of a counter in 16 bits, half of them in 32. Nothing is skipped.
 template <class T>
 __global__ __launch_bounds__(kThreads) void dropout_dense(const Drop drop, const T* x, T* y, const std::int64_t n) {
     constexpr int kCount = kPack<T>, kUnroll = 2;
@@ -130,22 +133,23 @@ void CudaKernels::normal(const View& out, double mean, double deviation, RngStat
 }
 
 // In recorded work the numbers start at a counter that is read when the kernel runs, so that each replay draws its own.
-void CudaKernels::dropout(const View& x, const View& y, double p, RngState rng) {
+void CudaKernels::dropout(const View& x, const View& y, double p, const ReservedNumbers& numbers) {
     const RecordedRandom* const random = recorded_random();
     const Launch stream("dropout");
     const std::int64_t n = x.numel();
     if (n == 0) return;
     if (p >= 1.0) return fill(y, 0);
-    const Drop drop{DropRule(p), random ? random->from_counter(rng) : rng, random ? random->counter() : nullptr};
+    const Drop drop{DropRule(p), random ? random->from_counter(numbers.from) : numbers.from,
+                    random ? random->counter() : nullptr, numbers.skip};
     bool fast = false;
-    if (dense_of(x.dtype, {&x, &y}))
+    if (numbers.skip == 0 && dense_of(x.dtype, {&x, &y}))
         fast = with_fast_type(x.dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             dropout_dense<T>
                 <<<grid_for(n, kThreads * kPack<T> * 2), kThreads, 0, stream>>>(drop, x.as<T>(), y.as<T>(), n);
         });
     if (fast) return;
-    const unsigned blocks = grid_for(divide_up(n, DropRule::kElements), kThreads, 1 << 20);
+    const unsigned blocks = grid_for(divide_up(numbers.skip + n, DropRule::kElements), kThreads, 1 << 20);
     if (x.dtype == Dtype::f64)
         dropout_any<double><<<blocks, kThreads, 0, stream>>>(drop, x, y, n);
     else

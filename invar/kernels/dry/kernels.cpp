@@ -113,7 +113,7 @@ void DryKernels::where(const View& condition, const View& a, const View& b, cons
 void DryKernels::compare(const CompareSpec&, const View& a, const View& b, const View& y) {
     note("compare", {&a, &b, &y});
 }
-void DryKernels::dropout(const View& x, const View& y, double, RngState) {
+void DryKernels::dropout(const View& x, const View& y, double, const ReservedNumbers&) {
     note("dropout", {&x, &y});
 }
 void DryKernels::scaled(const View& x, const View& factor, const View& y, bool accumulate) {
@@ -215,6 +215,12 @@ void DryKernels::norm_backward(const NormBackward& n) {
 void DryKernels::batch_norm_stats(const BatchNormStats& n) {
     const int stages = sum_columns(rows_of(n.x), columns_of(n.x), 2, columns_of(n.x) * 8);
     note("batch_norm_stats", {&n.x}).launches = stages;
+}
+void DryKernels::batch_norm_merge(const BatchNormMerge& n) {
+    note("batch_norm_merge", {&n.parts, &n.mean, &n.rstd, &n.running_mean, &n.running_var});
+}
+void DryKernels::batch_norm_pull(const BatchNormPull& n) {
+    note("batch_norm_pull", {&n.parts, &n.sums, &n.pull, &n.constant});
 }
 void DryKernels::batch_norm(const BatchNormForward& n) {
     note("batch_norm", {&n.x, &n.residual, &n.y});

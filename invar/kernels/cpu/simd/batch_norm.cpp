@@ -2,6 +2,7 @@
 // and added up in double; the mean is subtracted before anything is squared, so that a large mean costs no digits.
 #include <cmath>
 
+#include "invar/kernels/batch_merge.h"
 #include "invar/kernels/cpu/simd/cpu_kernels.h"
 #include "invar/kernels/cpu/simd/loops.h"
 
@@ -230,6 +231,33 @@ void batch_backward(const BatchNormBackward& p) {
 
 void CpuKernels::batch_norm_stats(const BatchNormStats& norm) {
     compute_as(norm.x.dtype, [&](auto tag) { batch_stats<typename decltype(tag)::type>(norm); });
+}
+
+void CpuKernels::batch_norm_merge(const BatchNormMerge& norm) {
+    const RankRows ranks(norm.parts);
+    std::vector<double> means, inverses, unbiased;
+    for (std::int64_t c = 0; c < ranks.channels; ++c) {
+        const MergedChannel all(ranks, c, norm.eps);
+        means.push_back(all.mean), inverses.push_back(all.rstd(norm.eps)), unbiased.push_back(all.unbiased());
+    }
+    store_vector(means, norm.mean);
+    store_vector(inverses, norm.rstd);
+    if (ranks.all() == 0) return;
+    move_towards(norm.running_mean, means, norm.momentum);
+    move_towards(norm.running_var, unbiased, norm.momentum);
+}
+
+void CpuKernels::batch_norm_pull(const BatchNormPull& norm) {
+    const RankRows ranks(norm.parts);
+    const auto inverses = load_vector<double>(norm.rstd), weights = load_or<double>(norm.gamma, ranks.channels, 1);
+    std::vector<double> pull, constant;
+    for (std::int64_t c = 0; c < ranks.channels; ++c) {
+        const PulledChannel all(ranks, norm.sums.as<const double>(), c, inverses[std::size_t(c)],
+                                weights[std::size_t(c)]);
+        pull.push_back(all.pull), constant.push_back(all.constant);
+    }
+    store_vector(pull, norm.pull);
+    store_vector(constant, norm.constant);
 }
 
 void CpuKernels::batch_norm(const BatchNormForward& norm) {

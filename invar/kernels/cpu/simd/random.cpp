@@ -61,18 +61,21 @@ void CpuKernels::normal(const View& out, double mean, double deviation, RngState
     });
 }
 
-void CpuKernels::dropout(const View& x, const View& y, double p, RngState rng) {
+void CpuKernels::dropout(const View& x, const View& y, double p, const ReservedNumbers& numbers) {
     const DropRule rule(p);
     const std::int64_t count = x.numel(), blocks = (count + kBlock - 1) / kBlock;
     const auto run = [&]<class C>(C) {
 #pragma omp parallel for schedule(static) if (count > 4 * kBlock)
         for (std::int64_t block = 0; block < blocks; ++block) {
             const std::int64_t begin = block * kBlock, n = std::min(kBlock, count - begin);
-            alignas(64) std::uint32_t words[kBlock / 2] = {};
-            alignas(64) std::uint16_t bits[kBlock];
-            draw(rng, begin / DropRule::kElements, (n + DropRule::kElements - 1) / DropRule::kElements, words);
-            for (std::int64_t i = 0; i < kBlock / 2; ++i)
-                bits[2 * i] = std::uint16_t(words[i]), bits[2 * i + 1] = std::uint16_t(words[i] >> 16);
+            constexpr std::int64_t kDrawn = kBlock + DropRule::kElements;  // where the first ones are skipped
+            alignas(64) std::uint32_t words[kDrawn / 2] = {};
+            alignas(64) std::uint16_t drawn[kDrawn];
+            draw(numbers.from, begin / DropRule::kElements,
+                 (numbers.skip + n + DropRule::kElements - 1) / DropRule::kElements, words);
+            for (std::int64_t i = 0; i < kDrawn / 2; ++i)
+                drawn[2 * i] = std::uint16_t(words[i]), drawn[2 * i + 1] = std::uint16_t(words[i] >> 16);
+            const std::uint16_t* const bits = drawn + numbers.skip;
             alignas(64) C in[kBlock], out[kBlock];
             const C* px = load<C>(byte_at(x.data, x.dtype, begin), x.dtype, 1, n, in);
             void* to = byte_at(y.data, y.dtype, begin);

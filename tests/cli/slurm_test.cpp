@@ -1,0 +1,103 @@
+// The batch scripts for Slurm: saved before the time limit, queued again after a lost rank, and not where no restart
+// mends it. With a stand-in for Slurm, and on a real one where it answers.
+#include "tests/cli/slurm.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/ranks.h"
+
+namespace invar::cli {
+namespace {
+
+class Slurm : public RanksTest {
+  protected:
+    static std::string script(const char* name = "train.sbatch") {
+        return std::string(INVAR_SOURCE_DIR "/scripts/slurm/") + name;
+    }
+    // Long enough to be struck on the way.
+    static std::string words() {
+        return small_words({"data.size=3200", "trainer.max_epochs=10", "trainer.checkpoint_every_n_steps=5",
+                            "trainer.rank_timeout=5", "trainer.device=cpu"});
+    }
+    // Once there are steps beyond the last ones that were counted: what `strike` says.
+    static std::string strike(const std::string& run, const std::string& what) {
+        return fmt::format(
+            "seen=$(cat {0}/metrics.jsonl 2>/dev/null | wc -l); for i in $(seq 5000); do "
+            "[ $(cat {0}/metrics.jsonl 2>/dev/null | wc -l) -gt $((seen + 20)) ] && break; sleep 0.1; done\n{1}\n",
+            run, what);
+    }
+    Result job(const std::string& meanwhile, const std::string& variables = "",
+               const char* name = "train.sbatch") const {
+        return shell(fmt::format("{}export INVAR=invar\n{} timeout 200 sbatch {} {} &\njob=$!\n{}wait $job",
+                                 with_slurm_stand_in(folder_, 2), variables, script(name), words(), meanwhile));
+    }
+    nlohmann::json summary(const std::string& run) const {
+        return nlohmann::json::parse(slurp(folder_ / run / "summary.json"));
+    }
+    std::string log() const { return slurp(folder_ / "job.log"); }
+};
+
+TEST_F(Slurm, JobsTrainWithTheVariablesOfTheirScript) {
+    const Result result = job("", "PRECISION=bf16 BATCH_SIZE=32 STRATEGY=zero1");
+    EXPECT_EQ(result.code, 0) << log();
+    const std::string config = slurp(folder_ / "runs/job-7/config.yaml");
+    for (const char* told : {"precision: bf16-mixed", "batch_size: 32", "strategy: zero1"})
+        EXPECT_TRUE(has(config, told)) << told;
+    EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+    EXPECT_EQ(summary("runs/job-7")["ranks"], 2);
+}
+
+TEST_F(Slurm, JobsSaveBeforeTheirTimeIsOverAndGoOn) {
+    const Result result = job(strike("runs/job-7", "kill -USR1 $(cat pid.0) $(cat pid.1)"));
+    EXPECT_EQ(result.code, 0) << log();
+    EXPECT_TRUE(has(log(), "saved before the time limit; queued again")) << log();
+    EXPECT_TRUE(has(log(), "restart 1: going on with runs/job-7")) << log();
+    EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+    EXPECT_EQ(summary("runs/job-7")["steps"], 2000);
+}
+
+TEST_F(Slurm, JobsGoOnAfterALostRank) {
+    const Result result = job(strike("runs/job-7", "kill -KILL $(cat pid.1)"));
+    EXPECT_EQ(result.code, 0) << log();
+    EXPECT_TRUE(has(log(), "queued again from the last checkpoint")) << log();
+    EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+    EXPECT_EQ(summary("runs/job-7")["steps"], 2000);
+}
+
+TEST_F(Slurm, JobsOfSeveralNodesFindTheScriptBesideTheirs) {
+    EXPECT_EQ(job("", "BATCH_SIZE=160", "train_nodes.sbatch").code, 0) << log();
+    EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+}
+
+TEST_F(Slurm, JobsEndWhereNoRestartMendsThem) {
+    const Result wrong = job("", "PRECISION=fp17");
+    EXPECT_EQ(wrong.code, 2) << log();
+    EXPECT_FALSE(has(log(), "queued again")) << log();
+    const Result often = job(strike("runs/job-7", "kill -KILL $(cat pid.0)"), "RESTARTS=0");
+    EXPECT_NE(often.code, 0);
+    EXPECT_FALSE(has(log(), "queued again")) << log();
+}
+
+// As root of a machine: slurm-wlm and munge with this machine as the only node. A job that is queued again waits for
+// two minutes there.
+TEST_F(Slurm, OfThisMachineQueuesJobsAgain) {
+    if (shell("sbatch --version && timeout 10 sinfo -h | grep -q .").code != 0)
+        GTEST_SKIP() << "no Slurm answers on this machine";
+    ASSERT_EQ(shell("INVAR=$(command -v invar) sbatch --parsable --time=10 " + script() + words() + " > id").code, 0);
+    const std::string id = lines("id").at(0), run = "runs/job-" + id, log = "invar-" + id + ".log";
+    const auto done = [&] { return fmt::format("grep -q finished {}/summary.json 2>/dev/null", run); };
+    const Result struck = shell(strike(run, "scancel --signal=USR1 " + id) +
+                                fmt::format("until grep -q 'going on' {0} || {1}; do sleep 1; done\n", log, done()) +
+                                strike(run, "kill -KILL $(pgrep -f \"train --resume " + run + "\" | tail -n 1)") +
+                                fmt::format("for i in $(seq 300); do {} && exit 0; sleep 1; done; exit 1", done()));
+    const std::string told = slurp(folder_ / log);
+    EXPECT_EQ(struck.code, 0) << told << shell("scancel " + id).err;
+    EXPECT_TRUE(has(told, "saved before the time limit; queued again")) << told;
+    EXPECT_TRUE(has(told, "restart 1: going on with " + run)) << told;
+    EXPECT_TRUE(has(told, "queued again from the last checkpoint")) << told;
+    EXPECT_TRUE(has(told, "restart 2: going on with " + run)) << told;
+    EXPECT_EQ(summary(run)["steps"], 2000);
+}
+
+}  // namespace
+}  // namespace invar::cli
