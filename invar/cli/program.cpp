@@ -145,7 +145,6 @@ std::string command_of(const CLI::App& app) {
 int report(int code, std::string message) {
     message.erase(message.find_last_not_of('\n') + 1);
     fail_world(message);
-    speak_for_the_first(message);
     warn("error: " + speak_up_by_oneself() + message);
     return code;
 }
@@ -216,6 +215,9 @@ int run(int argc, char** argv) {
                                              error.path1().string(), error.code().message()));
     } catch (const MissingRanks& error) {
         return report_missing(stopped(), error);
+    } catch (const RankError& error) {
+        speak_for_the_first(error);
+        return report(stopped(), error.what());
     } catch (const Error& error) {
         return report(stopped(), error.what());
     } catch (const std::system_error& error) {

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <thread>
 
+#include "invar/cli/output.h"
 #include "invar/core/error.h"
 #include "invar/core/shell.h"
 #include "invar/dist/communicator.h"
@@ -52,12 +53,11 @@ void check_together(const std::string& command) {
     check<UsageError>(launch.size == 1 || together, "{} {} is for one process, and {} started {}", program_name(),
                       command, launch.by, launch.size);
     set_world_command(command);
+    on_world_wait([](const std::string& what) { warn(what); });
 }
 
-void speak_for_the_first(const std::string& message) {
-    // Those that ended say so themselves, or their launcher does.
-    if (rank_here == 1 && (message.starts_with("rank 0 gives no answer") || message.starts_with("rank 0 lives")))
-        speak_up();
+void speak_for_the_first(const RankError& error) {
+    if (rank_here == 1 && error.first_lost == 0) speak_up();
 }
 
 void speak_up() {

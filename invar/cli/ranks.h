@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "invar/dist/transport.h"
+
 namespace invar::cli {
 
 // First thing: finds out whether a launcher started several, and keeps what those behind the first one say.
@@ -13,7 +15,7 @@ void check_together(const std::string& command);
 // What this rank says from here on is heard, whichever it is.
 void speak_up();
 // The second rank is heard where the first one is lost, and cannot say so.
-void speak_for_the_first(const std::string& message);
+void speak_for_the_first(const RankError& error);
 // Before the ranks are joined an error is of this one alone, unless the first one has it too. That one is heard anyway;
 // a rank behind it speaks up where the first one of its machine is well, and waits. Returns who speaks, "" for nobody.
 std::string speak_up_by_oneself();

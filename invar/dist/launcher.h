@@ -1,6 +1,7 @@
 // Which of how many processes this one is, as the launcher says: mpirun of Open MPI or MPICH, or Slurm's srun.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace invar {
@@ -20,6 +21,8 @@ std::string words_of(const Launch& launch);
 bool world_joined() noexcept;
 // What this process was started for: ranks that were started for different things are told so when they are joined.
 void set_world_command(const std::string& command);
+// Called on the first rank, once, where others are waited for to be joined: with what to say of it.
+void on_world_wait(std::function<void(const std::string&)> told);
 
 // From the environment. Throws a UsageError where a launcher started several processes that cannot be joined.
 Launch launch_from_environment();

@@ -17,6 +17,8 @@ namespace invar {
 class RankError : public Error {
   public:
     using Error::Error;
+    RankError(const std::string& what, int lost) : Error(what), first_lost(lost) {}
+    int first_lost = -1;  // the first of the ranks that give no answer; -1: another trouble
 };
 
 // Not all ranks came to be joined.
@@ -33,9 +35,9 @@ class Transport {
     virtual int size() const = 0;
     virtual std::string name() const = 0;  // "Open MPI 4.1.4"
 
-    // Piece r of `from`, of so many bytes, goes to rank r, a part after the other: `arrived` is told where in the pieces
-    // a part begins, and gets everybody's, in rank order and `part` apart; a rank's own is not there: it has it. While
-    // it looks at one part the next is on its way.
+    // Piece r of `from`, of so many bytes, goes to rank r, a part after the other: `arrived` is told where in the
+    // pieces a part begins, and gets everybody's, in rank order and `part` apart; a rank's own is not there: it has it.
+    // While it looks at one part the next is on its way.
     using Arrived = std::function<void(std::size_t begin, std::size_t bytes, const std::byte* parts)>;
     virtual void all_to_all(const void* from, std::size_t bytes, std::size_t part, const Arrived& arrived) = 0;
     // Everybody's bytes, in rank order.

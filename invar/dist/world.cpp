@@ -30,6 +30,11 @@ std::atomic<double>& timeout_seconds() {
     return seconds;
 }
 
+std::function<void(const std::string&)>& waiting_here() {
+    static std::function<void(const std::string&)> told;
+    return told;
+}
+
 std::unique_ptr<Communicator>& joined() {
     static std::unique_ptr<Communicator> communicator;
     return communicator;
@@ -89,9 +94,9 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
         const std::string who =
             missing.who.empty() ? fmt::format("all of host {} are here, and others are not", host_name()) : missing.who;
         if (waited < seconds && !missing.stopped && !hurries) {
-            if (launch.rank == 0 && !std::exchange(told, true))
-                fmt::print(stderr, "waiting for the {} ranks that {} started, for {:.0f} s at most: {}\n", launch.size,
-                           launch.by, seconds, who);
+            if (launch.rank == 0 && waiting_here() && !std::exchange(told, true))
+                waiting_here()(fmt::format("waiting for the {} ranks that {} started, for {:.0f} s at most: {}",
+                                           launch.size, launch.by, seconds, who));
             continue;
         }
         const bool says_it =
@@ -148,6 +153,11 @@ Communicator& world() {
 void set_world_command(const std::string& command) {
     const std::lock_guard lock(joining());
     command_here() = command;
+}
+
+void on_world_wait(std::function<void(const std::string&)> told) {
+    const std::lock_guard lock(joining());
+    waiting_here() = std::move(told);
 }
 
 Communicator& join_world(double seconds) {

@@ -242,29 +242,38 @@ class MpiTransport final : public Transport {
             listen();
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        std::string silent, late;
-        const auto add = [](std::string& list, int r) { list += (list.empty() ? "" : ", ") + std::to_string(r); };
+        struct Some {
+            std::string names;
+            int first = -1;
+            void add(int r) {
+                if (names.empty()) first = r;
+                names += (names.empty() ? "" : ", ") + std::to_string(r);
+            }
+        } silent, late;
         std::int64_t least = calls_;
         for (int r = 0; r < size_; ++r) {
             const Note& note = answers_[std::size_t(r)];
             if (!answered(note))
-                add(silent, r);
+                silent.add(r);
             else
                 least = std::min(least, note.calls);
         }
         for (int r = 0; r < size_; ++r)
             if (answered(answers_[std::size_t(r)]) && answers_[std::size_t(r)].calls == least && least < calls_)
-                add(late, r);
+                late.add(r);
         const double seconds = std::chrono::duration<double>(waited).count();
-        if (!silent.empty())
-            fail<RankError>("rank {} gives no answer at step {}: it has ended, hangs or was stopped (waited {:.0f} s)",
-                            silent, step_ + 1, seconds);
+        if (silent.first >= 0)
+            throw RankError(
+                fmt::format("rank {} gives no answer at step {}: it has ended, hangs or was stopped (waited {:.0f} s)",
+                            silent.names, step_ + 1, seconds),
+                silent.first);
         if (waited < kPatience * timeout_) return;
-        if (!late.empty())
-            fail<RankError>(
-                "rank {} lives, but has not come to where the others wait at step {} for {:.0f} s; is it reading slow "
-                "data, or out of memory?",
-                late, step_ + 1, seconds);
+        if (late.first >= 0)
+            throw RankError(
+                fmt::format("rank {} lives, but has not come to where the others wait at step {} for {:.0f} s; is it "
+                            "reading slow data, or out of memory?",
+                            late.names, step_ + 1, seconds),
+                late.first);
         fail<RankError>("the ranks wait for each other at step {} for {:.0f} s: the network is slow or broken",
                         step_ + 1, seconds);
     }
