@@ -96,8 +96,13 @@ std::string table_of(const std::vector<BenchResult>& results) {
         if (card) cells.push_back(human_bytes(double(r.memory_used)));
         table.row(cells);
     }
-    return table.fitted("  ", {"data", "workspace", "masters", "gradients", "weights", "optimizer", "of product",
-                               large ? "TFLOP/s" : "GFLOP/s", "activations", results.front().rate.unit + "/s"});
+    std::vector<std::string> left_out;
+    const std::string text =
+        table.fitted("  ",
+                     {"data", "workspace", "masters", "gradients", "weights", "optimizer", "of product",
+                      large ? "TFLOP/s" : "GFLOP/s", "activations", results.front().rate.unit + "/s"},
+                     std::string::npos, &left_out);
+    return text + no_room_for(left_out);
 }
 
 int bench(const BenchArguments& arguments) {

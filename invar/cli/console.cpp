@@ -1,6 +1,7 @@
 #include "invar/cli/console.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -195,6 +196,12 @@ std::vector<std::size_t> Table::widths() const {
     measure(header_);
     for (const auto& row : rows_) measure(row);
     return width;
+}
+
+std::string no_room_for(const std::vector<std::string>& left_out) {
+    if (left_out.empty()) return "";
+    return fmt::format("no room for {}: a wider terminal shows more, a pipe and --json all\n",
+                       fmt::join(left_out, ", "));
 }
 
 std::string Table::fitted(std::string_view indent, const std::vector<std::string>& dispensable,

@@ -51,6 +51,9 @@ class Table {
     std::vector<std::vector<std::string>> rows_;
 };
 
+// What to say below such a table; "" where nothing was left out.
+std::string no_room_for(const std::vector<std::string>& left_out);
+
 // The line that is redrawn in place, at most ten times a second. Does nothing when not on a terminal.
 class LiveLine {
   public:

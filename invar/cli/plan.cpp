@@ -34,9 +34,10 @@ struct PlanArguments : ConfigArguments {
     bool json = false, quick = false;
 };
 
-std::string json_of(const PlanRow& r, const SpeedUnit& unit) {
+std::string json_of(const std::string& table, const PlanRow& r, const SpeedUnit& unit) {
     JsonLine line;
-    line.add("precision", r.precision)
+    line.add("table", table)
+        .add("precision", r.precision)
         .add("strategy", std::string(name_of(r.ranks.strategy)))
         .add("ranks", r.ranks.count)
         .add("fits", r.fits);
@@ -84,9 +85,7 @@ std::string table_of(const Plan& plan, bool searched) {
                                           {"data", "workspace", "masters", "gradients", "weights", "optimizer",
                                            "activations", "eval", "exposed", "total", "wire"},
                                           std::string::npos, &left_out);
-    if (left_out.empty()) return text;
-    return text + fmt::format("no room for {}: a wider terminal shows more, a pipe and --json all\n",
-                              fmt::join(left_out, ", "));
+    return text + no_room_for(left_out);
 }
 
 // From 1 to 1024 ranks, a column for each strategy of these precisions: how fast, how much of as many single ranks.
@@ -128,6 +127,8 @@ Card card_for(const PlanArguments& a, const Config& config, const std::vector<Pr
         set_threads(int(config.trainer.threads));
         card = measured_card(resolve_device(config.trainer.device), precisions);
     } else {
+        check<UsageError>(config.trainer.device != "cpu", "--card {} and trainer.device=cpu: plan for one of the two",
+                          a.card);
         card = card_named(a.card);
     }
     check<UsageError>(a.node.value_or(1) >= 1, "--node {}: must be at least 1", a.node.value_or(1));
@@ -139,6 +140,8 @@ Card card_for(const PlanArguments& a, const Config& config, const std::vector<Pr
     if (a.link) card.link = 1e9 * *a.link;
     if (a.network) card.network = 1e9 * *a.network;
     if (a.memory) card.memory = std::int64_t(*a.memory * double(std::int64_t(1) << 30));
+    check<UsageError>(card.usable() > 0, "--memory {}: driver and libraries take {} of it, and nothing is left",
+                      a.memory.value_or(0), human_bytes(double(card.reserved)));
     return card;
 }
 
@@ -203,8 +206,8 @@ int plan_command(const PlanArguments& a) {
     line.clear();
     if (!a.html.empty()) write_file_atomically(a.html, plan_page(plan, options.base.model.name()));
     if (a.json) {
-        for (const PlanRow& row : plan.rows) say(json_of(row, plan.unit));
-        for (const PlanRow& row : plan.scaling) say(json_of(row, plan.unit));
+        for (const PlanRow& row : plan.rows) say(json_of("strategies", row, plan.unit));
+        for (const PlanRow& row : plan.scaling) say(json_of("scaling", row, plan.unit));
     } else {
         show(plan, options.base, options.largest_batch);
         if (!a.html.empty()) say(fmt::format("the page is in {}", a.html));
@@ -235,12 +238,16 @@ void add_plan(CLI::App& app, int& exit_code) {
     command->add_option("--wire", a.wire, "How gradients travel: fp32 or bf16; the configuration's own")
         ->option_text("FORMAT");
     command->add_option("--node", a.node, "Cards in a node; the card's own")->option_text("N");
-    command->add_option("--link", a.link, "GB/s from a card to the others of its node")->option_text("GB/S");
-    command->add_option("--network", a.network, "GB/s from a card to another node")->option_text("GB/S");
+    command->add_option("--link", a.link, "GB/s that are reached from a card to the others of its node; the card's own")
+        ->option_text("GB/S");
+    command->add_option("--network", a.network, "GB/s that are reached from a card to another node; the card's own")
+        ->option_text("GB/S");
     command->add_option("--memory", a.memory, "GiB of memory a card; the card's own")->option_text("GIB");
     command->add_option("--html", a.html, "Write the tables with plots as a page")->option_text("FILE");
     command->add_flag("--quick", a.quick, "Leave the search for the largest batch out");
-    command->add_flag("--json", a.json, "One JSON object a line: the rows at N ranks, then those from 1 to 1024");
+    command->add_flag("--json", a.json,
+                      "One JSON object a line: the rows at N ranks (\"table\": \"strategies\"), then those from 1 to "
+                      "1024 (\"scaling\")");
     command->footer(example({"invar plan fashion_mnist --card h200",
                              "invar plan gpt data=chains --ranks 64 --card h100 --precisions 32-true,bf16-mixed",
                              "invar plan gpt data=chains --ranks 8 --card a100 --html plan.html"}) +

@@ -1,10 +1,16 @@
 #include "invar/cli/start_up.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "invar/cli/console.h"
+#include "invar/dist/launcher.h"
+#include "invar/dist/strategy.h"
 #include "invar/kernels/devices.h"
 #include "invar/kernels/kernels.h"
+#include "invar/nn/layers.h"
 #include "invar/train/announcement.h"
 
 namespace invar::cli {
@@ -14,6 +20,25 @@ namespace {
 // From the reason; "" where there is none.
 std::string no_gpu_line(const std::string& why_on_cpu) {
     return why_on_cpu.empty() ? "" : "no GPU is used: " + why_on_cpu;
+}
+
+// Keys that were set and do nothing here.
+std::string idle_lines(Setup& setup, const Config& config) {
+    std::vector<std::string> lines;
+    const Strategy strategy = parse_strategy(config.trainer.strategy);
+    if (setup.ranks->alone() && strategy != Strategy::ddp)
+        lines.push_back(fmt::format(
+            "trainer.strategy={} has nothing to share out: this is one process (mpirun -n N starts several)",
+            config.trainer.strategy));
+    const auto modules = setup.model->modules();
+    const bool norms = std::ranges::any_of(
+        modules, [](const auto& each) { return dynamic_cast<const BatchNorm*>(each.second) != nullptr; });
+    if (setup.sync_batchnorm && (setup.ranks->alone() || !norms))
+        lines.push_back(fmt::format("trainer.sync_batchnorm has nothing to synchronise: {}",
+                                    norms ? "this is one process" : "the model has no batch norms"));
+    if (const std::string forgotten = launcher_forgotten(); setup.ranks->alone() && !forgotten.empty())
+        lines.push_back(forgotten);
+    return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 }  // namespace
@@ -63,8 +88,9 @@ std::string run_lines(Setup& setup, const Config& config) {
                             name_of(setup.optimizer->store().sharding().strategy));
     text += fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
                         setup.steps_per_epoch);
-    const std::string average = announce_average(setup);
-    return average.empty() ? text : text + "\n" + average;
+    for (const std::string& more : {announce_average(setup), idle_lines(setup, config)})
+        if (!more.empty()) text += "\n" + more;
+    return text;
 }
 
 }  // namespace invar::cli

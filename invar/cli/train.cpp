@@ -62,9 +62,10 @@ Config resolve(TrainArguments& arguments) {
                       config);
     const fs::path folder = arguments.resume;
     std::error_code error;
+    const fs::path below = fs::path(Config{}.output_dir) / folder;
     check<UsageError>(fs::is_directory(folder, error),
-                      "--resume {}: there is no such folder; give the folder of a run, such as runs/{}",
-                      folder.string(), Config{}.exp_name);
+                      "--resume {}: there is no such folder; give the folder of a run, such as {}", folder.string(),
+                      RunFolder::is_run(below) ? below.string() : "runs/" + Config{}.exp_name);
     check<UsageError>(RunFolder::is_run(folder) || !is_validation(folder),
                       "--resume {}: that is the folder of a validation; to go on with it: {} validate CONFIG --resume "
                       "exp_name={}, with the configuration and the keys that it was begun with",

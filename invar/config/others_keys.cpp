@@ -13,9 +13,9 @@ constexpr Foreign kForeign[] = {
     {"logger.csv", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
     {"wandb", "use logger.wandb.enabled and logger.wandb.project"},
     {"trainer.accelerator", "use trainer.device=cpu, cuda or auto"},
-    {"trainer.devices",
-     "a process has one device; use trainer.device=cpu, cuda or cuda:N, and for several mpirun -n N invar train ..."},
-    {"trainer.num_nodes", "the launcher says how many processes there are: mpirun -n N or srun invar train ..."},
+    {"trainer.use_distributed_sampler", "leave it out: every rank reads its part of a batch by itself"},
+    {"trainer.find_unused_parameters", "leave it out: parameters that a step does not reach are found by themselves"},
+    {"trainer.sync_bn", "use trainer.sync_batchnorm=true"},
     {"trainer.enable_checkpointing", "use trainer.checkpoint_every_n_steps"},
     {"trainer.check_val_every_n_epoch", "use trainer.val_check_interval; 1.0 is once an epoch"},
     {"trainer.fast_dev_run", "use trainer.max_steps=1 trainer.limit_val_batches=1"},
@@ -33,7 +33,10 @@ constexpr std::string_view kPretrained =
     "use init_from=FILE for weights to begin with, and init_fresh for what does not take them, such as [fc]";
 constexpr std::string_view kSpared = "use optimizer.decay_norms_and_biases=false, which spares norms and biases";
 constexpr std::string_view kGpus =
-    "a process has one device; use trainer.device=cpu, cuda or cuda:N, and for several mpirun -n N invar train ...";
+    "a process has one device; use trainer.device=cpu, cuda or cuda:N, and for several mpirun -n N invar train ... "
+    "(invar plan has --ranks N)";
+constexpr std::string_view kLauncher =
+    "the launcher says how many processes there are: mpirun -n N or srun invar train ... (invar plan has --ranks N)";
 constexpr std::string_view kZero = "use trainer.strategy=zero1 or zero2";
 constexpr Foreign kAnywhere[] = {
     {"mixup_alpha", kMixup},
@@ -51,8 +54,23 @@ constexpr Foreign kAnywhere[] = {
     {"no_norm_decay", kSpared},
     {"zero_optimization", kZero},
     {"zero_stage", kZero},
+    {"deepspeed", kZero},
+    {"fsdp", kZero},
     {"gpus", kGpus},
     {"gpu", kGpus},
+    {"devices", kGpus},
+    {"n_gpus", kGpus},
+    {"num_gpus", kGpus},
+    {"num_nodes", kLauncher},
+    {"nnodes", kLauncher},
+    {"num_processes", kLauncher},
+    {"nproc_per_node", kLauncher},
+    {"world_size", kLauncher},
+    {"local_rank", kLauncher},
+    {"ranks", kLauncher},
+    {"sync_bn", "use trainer.sync_batchnorm=true"},
+    {"train_micro_batch_size_per_gpu", "use data.batch_size, which is that of all ranks together"},
+    {"per_device_train_batch_size", "use data.batch_size, which is that of all ranks together"},
     {"fp16", "use trainer.precision=16-mixed"},
     {"bf16", "use trainer.precision=bf16-mixed"},
     {"amp", "use trainer.precision=bf16-mixed, or 16-mixed with a loss scale"},
@@ -67,6 +85,7 @@ bool is_below(std::string_view key, std::string_view top) {
 std::string_view advice_on(std::string_view key) {
     for (const Foreign& foreign : kForeign)
         if (is_below(key, foreign.key)) return foreign.advice;
+    if (is_below(key, "zero_optimization")) return kZero;
     const std::string_view last = key.substr(key.rfind('.') + 1);
     for (const Foreign& foreign : kAnywhere)
         if (last == foreign.key) return foreign.advice;

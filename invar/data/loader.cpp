@@ -197,6 +197,7 @@ void Loader::drop_what_was_sent() {
 }
 
 Batch Loader::read(const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t number) const {
+    const PurposeScope purpose(Purpose::data);
     const std::int64_t begin = number * options_.batch_size;
     const std::int64_t whole = std::min(options_.batch_size, std::int64_t(order.size()) - begin);
     const Batch::Part part = part_of(whole);

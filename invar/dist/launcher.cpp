@@ -89,6 +89,14 @@ std::string words_of(const Launch& launch) {
     return fmt::format("{}{} -n {} ", launch.by, joined, launch.size);
 }
 
+std::string launcher_forgotten() {
+    if (is_set("SLURM_STEP_ID") || is_set(kOpenMpi.size) || is_set(kHydra.size)) return "";
+    const int tasks = is_set("SLURM_JOB_ID") ? number("SLURM_NTASKS", 1) : 1;
+    if (tasks < 2) return "";
+    return fmt::format("this is one process, and the Slurm job has {} tasks: srun --mpi=pmix starts it as so many",
+                       tasks);
+}
+
 Launch launch_from_environment() {
     // A batch script has Slurm's variables too, but only what srun starts has a task of a step.
     const bool task = is_set("SLURM_STEP_NUM_TASKS") && is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
@@ -106,7 +114,15 @@ Launch launch_from_environment() {
                           launch.size);
         return launch;
     }
-    if (is_set(kHydra.size)) return launch_of(kHydra);
+    if (is_set(kHydra.size)) {
+        const Launch launch = launch_of(kHydra);
+        check<UsageError>(
+            launch.size == 1 || is_set("PMI_FD") || is_set("PMI_PORT"),
+            "PMI_SIZE says that this is one of {} processes, but no launcher is there (PMI_FD); unset it, or start "
+            "them with mpirun",
+            launch.size);
+        return launch;
+    }
     check<UsageError>(!is_set("TORCHELASTIC_RUN_ID") || number("WORLD_SIZE", 1) == 1,
                       "torchrun started {} processes, and they would train apart; start them with mpirun -n {} or srun",
                       number("WORLD_SIZE", 1), number("WORLD_SIZE", 1));

@@ -43,10 +43,14 @@ Strategy parse_strategy(std::string_view name) {
     for (const Spelling& each : kSpellings)
         if (each.name == plain) return each.strategy;
     const bool shares_weights = plain.starts_with("fsdp") || plain.starts_with("deepspeed_stage_3") || plain == "zero3";
+    const bool offloads = plain.ends_with("_offload");
     fail<UsageError>(
         "strategy '{}' is not {}; there are ddp (everything on every rank), zero1 (masters and moments shared "
         "out) and zero2 (gradients too); auto is ddp",
-        name, shares_weights ? "there: every rank has the weights that it reads" : "known");
+        name,
+        offloads         ? "there: nothing is moved to the host's memory"
+        : shares_weights ? "there: the weights that operations read are on every rank, and not shared out"
+                         : "known");
 }
 
 }  // namespace invar

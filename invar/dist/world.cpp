@@ -91,16 +91,18 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
                 return result.get();
         const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
         const RollCall::Missing missing = roll.missing();
-        const std::string who =
-            missing.who.empty() ? fmt::format("all of host {} are here, and others are not", host_name()) : missing.who;
+        std::string who = missing.who;
+        if (who.empty())
+            who = launch.local_size == launch.size
+                      ? fmt::format("all of them run, and {} has not joined them yet", people_say(launch.library))
+                      : fmt::format("all of host {} are here, and others are not", host_name());
         if (waited < seconds && !missing.stopped && !hurries) {
             if (launch.rank == 0 && waiting_here() && !std::exchange(told, true))
                 waiting_here()(fmt::format("waiting for the {} ranks that {} started, for {:.0f} s at most: {}",
                                            launch.size, launch.by, seconds, who));
             continue;
         }
-        const bool says_it =
-            !missing.who.empty() && missing.first_here == launch.rank && launch.rank != launch.local_rank;
+        const bool says_it = !missing.who.empty() && missing.first_here == launch.rank && launch.rank > 0;
         // The first process that ends takes the others with it: not before those have spoken who do.
         if (launch.rank > 0 && !says_it) std::this_thread::sleep_for(std::chrono::seconds(2));
         throw MissingRanks(fmt::format("the {} ranks that {} started have not come together: {} (waited {:.0f} s)",

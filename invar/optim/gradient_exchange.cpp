@@ -12,11 +12,11 @@ constexpr std::size_t kTravelling = 1;  // buckets of zero2, beside the one that
 
 }  // namespace
 
-GradientExchange::GradientExchange(ParameterStore& store)
-    : store_(store), states_(store.buckets().size()), unsent_(store.buckets().size()) {
+GradientExchange::GradientExchange(ParameterStore& store) : store_(store), states_(store.buckets().size()) {
     const std::size_t count = store.parameters().size();
     for (std::size_t b = 0; b < store.buckets().size(); ++b)
         bucket_of_.insert(bucket_of_.end(), store.buckets()[b].last - store.buckets()[b].first, b);
+    for (std::size_t b = states_.size(); b-- > 0;) order_.push_back(b);
     seen_.resize(count);
     expected_.resize(count);
     if (ranks().device_collectives(store.device()) == nullptr) return;
@@ -31,7 +31,7 @@ GradientExchange::Backward::Backward(GradientExchange* exchange, bool last)
 }
 
 GradientExchange::Backward::~Backward() noexcept(false) {
-    if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_) exchange_->end();
+    if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_) exchange_->end(true);
 }
 
 std::size_t GradientExchange::bucket_of(const Tensor& leaf) const {
@@ -44,7 +44,8 @@ void GradientExchange::begin(bool last) {
           "backward: the gradients of this step were summed over the ranks already; zero_grad() comes first");
     sending_ = last || store_.sharding().shares_gradients();
     seen_.assign(seen_.size(), 0);
-    unsent_ = states_.size();
+    sent_ = 0;
+    ready_.clear();
     for (State& state : states_) state.missing = 0, state.sent = false;
     complete_.assign(seen_.size(), false);
     travelling_.clear();
@@ -52,6 +53,8 @@ void GradientExchange::begin(bool last) {
         complete_[i] = known_ && expected_[i] == 0;
         states_[bucket_of_[i]].missing += !complete_[i];
     }
+    for (std::size_t b = states_.size(); b-- > 0;)
+        if (states_[b].missing == 0) ready_.push_back(b);
 }
 
 void GradientExchange::before_gradient(const Tensor& leaf) {
@@ -73,15 +76,22 @@ void GradientExchange::after_gradient(const Tensor& leaf, int readers) {
     if (++seen_[i] < std::max(readers, expected_[i]) || complete_[i]) return;
     if (!known_ && store_.sharding().recomputes) return;
     complete_[i] = true;
-    --states_[bucket_of_[i]].missing;
+    if (--states_[bucket_of_[i]].missing == 0) ready_.push_back(bucket_of_[i]);
     if (sending_ && store_.sharding().overlap) send_ready();
 }
 
 void GradientExchange::send_ready() {
-    while (unsent_ > 0 && states_[unsent_ - 1].missing == 0) {
-        // One that nothing adds to is ready from the start, but goes in its turn.
-        send(unsent_ - 1);
-    }
+    while (sent_ < order_.size() && states_[order_[sent_]].missing == 0) send_next();
+}
+
+// What the first rank has seen; buckets that nothing was added to come last.
+void GradientExchange::agree_on_order() {
+    std::vector<std::size_t> order = ready_;
+    for (const std::size_t b : order_)
+        if (std::ranges::find(ready_, b) == ready_.end()) order.push_back(b);
+    ranks().broadcast(order.data(), order.size() * sizeof order[0]);
+    order_ = order;
+    ordered_ = true;
 }
 
 void GradientExchange::send(std::size_t b) {
@@ -106,7 +116,6 @@ void GradientExchange::send(std::size_t b) {
         if (everywhere) state.reduced = ranks().all_gather(piece, whole);
     }
     state.sent = true;
-    unsent_ = b;
     if (!sharding.shares_gradients()) return;
     store_.close_bucket(b);  // what travels holds its memory
     travelling_.push_back(b);
@@ -138,10 +147,12 @@ void GradientExchange::settle() {
     }
 }
 
-void GradientExchange::end() {
+void GradientExchange::end(bool of_backward) {
+    const bool seen_ready = of_backward && (known_ || !store_.sharding().recomputes);
     if (!known_) expected_ = seen_, known_ = true;
     if (!sending_) return;
-    while (unsent_ > 0) send(unsent_ - 1);
+    while (sent_ < order_.size()) send_next();
+    if (seen_ready && !ordered_) agree_on_order();
     expected_ = seen_;
     if (store_.sharding().shares_gradients()) settle();
     ++rounds_;
@@ -152,7 +163,7 @@ void GradientExchange::finish() {
     if (finished_) return;
     if (rounds_ == 0) {  // no backward of ours, or not the last one: whatever is there is summed now
         begin(true);
-        end();
+        end(false);
     }
     settle();
     finished_ = true;

@@ -1,5 +1,6 @@
-// GradientExchange: sums the gradients of a store over its ranks, bucket by bucket from the last one on, each as soon
-// as backward has made all of it. Every rank sends in the same order, whatever its own backward did first.
+// GradientExchange: sums the gradients of a store over its ranks, bucket by bucket, each as soon as backward has made
+// all of it. Every rank sends in the same order: at first from the last bucket on, then in that in which the first
+// rank's became ready.
 #pragma once
 
 #include <deque>
@@ -56,8 +57,10 @@ class GradientExchange final : public LeafListener {
         Tensor extra;  // zero2, beyond the first backward: what is added to the share
     };
     void begin(bool last);
-    void end();
+    void end(bool of_backward);
     void send_ready();
+    void send_next() { send(order_[sent_++]); }
+    void agree_on_order();
     void send(std::size_t bucket);
     void settle();  // waits for what was sent
     void wait_for(std::size_t bucket);
@@ -71,7 +74,10 @@ class GradientExchange final : public LeafListener {
     std::vector<int> seen_, expected_;  // contributions to each parameter in a backward: in this one, and in the last
     std::vector<bool> complete_;
     std::deque<std::size_t> travelling_;  // zero2: buckets that were sent last, and hold memory of their own
-    std::size_t unsent_ = 0;              // buckets before this one are not sent
+    std::vector<std::size_t> order_;      // in which buckets are sent
+    std::vector<std::size_t> ready_;      // those that are complete, in the order in which they became so
+    std::size_t sent_ = 0;                // of order_
+    bool ordered_ = false;                // order_ is that of a backward
     bool sending_ = false;                // this backward's gradients travel
     bool known_ = false;                  // expected_ holds
     int rounds_ = 0;                      // backwards whose gradients were summed in this step

@@ -137,6 +137,13 @@ double measure_copy(Device device) {
 
 Card card_named(std::string_view name) {
     const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; };
+    constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"a100-80", "a100"},
+                                                                         {"a100-80gb", "a100"},
+                                                                         {"a100-40gb", "a100-40"},
+                                                                         {"h100-80gb", "h100"},
+                                                                         {"h100-80", "h100"}};
+    for (const auto& [other, ours] : kOthers)
+        if (std::ranges::equal(other, name, {}, {}, lower)) return card_named(ours);
     std::vector<std::string> names;
     for (const Card& card : table()) {
         if (std::ranges::equal(card.name, name, {}, {}, lower)) return card;

@@ -13,6 +13,9 @@ namespace {
 // of a card's 132 multiprocessors. An assumption.
 constexpr double kDrag = 0.1;
 
+// Bytes of a sum, which ddp hands round: FP32, whatever its parts travelled as.
+constexpr double kSum = 4;
+
 // How often a step's gradients are summed: nobody holds them whole under zero2, so that every batch's are.
 double sums_of(const CountedStep& step, const Ranks& ranks) {
     return ranks.strategy == Strategy::zero2 ? double(step.batches) : 1;
@@ -34,7 +37,7 @@ Wire wire_bytes(const CountedStep& step, const Ranks& ranks) {
     const double passes = double(ranks.count - 1) / double(ranks.count);
     const double gradients = double(ranks.gradient_bytes) * gradient_elements(step);
     return {passes * gradients * sums_of(step, ranks),
-            passes * (ranks.strategy == Strategy::ddp ? gradients : handed_round(step))};
+            passes * (ranks.strategy == Strategy::ddp ? kSum * gradient_elements(step) : handed_round(step))};
 }
 
 double pass_seconds(double bytes, int ranks, const Card& card) {
@@ -56,8 +59,8 @@ RankTime time_of_rank(const CountedStep& step, const Ranks& ranks, const Card& c
     const double backward = time.compute.backward / double(step.batches);  // of one of them
     double free_at = 0, filled = 0;  // the link, counted from the beginning of that backward; elements so far
     for (const std::int64_t bucket : step.buckets) {
-        const double bytes = double(ranks.gradient_bytes) * double(bucket);
-        const double pass = pass_seconds(bytes, ranks.count, card) * (shares ? 1 : 2);
+        double pass = pass_seconds(double(ranks.gradient_bytes) * double(bucket), ranks.count, card);
+        if (!shares) pass += pass_seconds(kSum * double(bucket), ranks.count, card);
         filled += double(bucket);
         const double ready = step.overlap ? backward * filled / gradient_elements(step) : backward;
         free_at = std::max(free_at, ready) + pass;

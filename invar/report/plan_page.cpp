@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -13,12 +14,18 @@ namespace invar {
 
 namespace {
 
+// Many columns, which should be seen without scrolling.
+constexpr const char* kWideTables =
+    "main { max-width: 1560px; } .wide table { font-size: 12px; } .wide th, .wide td { padding: 4px 5px; } "
+    ".wide thead th { white-space: normal; } .wide { margin-top: 24px; }\n";
+
 // A line for each strategy of one precision, over the ranks as powers of two.
 std::string figure(const Plan& plan, const std::string& precision, const std::string& title, Plot::Scale scale,
                    const std::function<double(const PlanRow&)>& value) {
     Plot plot;
     plot.title = fmt::format("{}, {}", title, precision);
-    plot.x_label = "ranks, as a power of two";
+    plot.x_label = "ranks";
+    plot.x_doubles = true;
     plot.scale = scale;
     for (const PlanRow& first : plan.rows) {
         if (first.precision != precision) continue;
@@ -44,7 +51,9 @@ std::string row_of(const std::vector<std::string>& cells, const char* tag) {
 }
 
 std::string table_of(const Plan& plan, const std::vector<PlanRow>& rows) {
-    std::vector<std::string> header = {"precision", "strategy", "ranks", "fits", "largest batch"};
+    const bool searched = std::any_of(rows.begin(), rows.end(), [](const PlanRow& r) { return r.largest_batch > 0; });
+    std::vector<std::string> header = {"precision", "strategy", "ranks", "fits"};
+    if (searched) header.emplace_back("largest batch");
     for (int i = 0; i < kPurposes; ++i) header.emplace_back(name_of(Purpose(i)));
     for (const char* more : {"total", "evaluation", "card", "on the wire", "ms/step", "not hidden, ms"})
         header.emplace_back(more);
@@ -53,8 +62,8 @@ std::string table_of(const Plan& plan, const std::vector<PlanRow>& rows) {
     std::string html = "<div class=\"wide\"><table><thead>" + row_of(header, "th") + "</thead><tbody>\n";
     for (const PlanRow& r : rows) {
         std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)),
-                                          std::to_string(r.ranks.count), r.fits ? "yes" : "no",
-                                          r.largest_batch > 0 ? std::to_string(r.largest_batch) : "-"};
+                                          std::to_string(r.ranks.count), r.fits ? "yes" : "no"};
+        if (searched) cells.push_back(r.largest_batch > 0 ? std::to_string(r.largest_batch) : "-");
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
             cells.push_back(human_bytes(double(bytes)));
@@ -89,12 +98,12 @@ std::string plan_page(const Plan& plan, std::string_view model) {
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
         "content=\"width=device-width, initial-scale=1\"><title>{0}</title><style>{1}</style></head><body><main>\n"
         "<h1>{0}</h1>\n",
-        html_escaped(title), kReportStyle);
+        html_escaped(title), std::string(kReportStyle) + kWideTables);
     html += fmt::format(
         "<dl><div><dt>parameters</dt><dd>{}</dd></div><div><dt>samples a step and rank</dt><dd>{}</dd></div>"
-        "<div><dt>memory of a card</dt><dd>{}, {} of it for driver and libraries</dd></div>"
+        "<div><dt>memory of a card</dt><dd>{}, and {} for driver and libraries</dd></div>"
         "<div><dt>links</dt><dd>{} of a node at {:.3g} GB/s, {:.3g} GB/s between nodes</dd></div></dl>\n",
-        plan.parameters, plan.samples_per_step, human_bytes(double(card.memory)), human_bytes(double(card.reserved)),
+        plan.parameters, plan.samples_per_step, human_bytes(double(card.usable())), human_bytes(double(card.reserved)),
         card.node, 1e-9 * card.link, 1e-9 * card.network);
     html += fmt::format("<h2>On {} ranks</h2>\n", plan.ranks) + table_of(plan, plan.rows);
     html += "<h2>From 1 to 1024 ranks</h2>\n" + legend_of(plan) + "<div class=\"plots\">\n";

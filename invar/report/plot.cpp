@@ -234,7 +234,7 @@ std::string svg_plot(const Plot& plot) {
         // A label at the very edge stays inside of the picture.
         const bool at_edge = x(value) > kWidth - kRight - 12;
         svg += text_at(at_edge ? kWidth - 2 : x(value), kHeight - kBottom + 18, at_edge ? "end" : "middle",
-                       ticks.label(value));
+                       plot.x_doubles ? fmt::format("{:g}", std::exp2(value)) : ticks.label(value));
     }
     svg += line_between(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "axis");
     svg += text_at((kLeft + kWidth - kRight) / 2, kHeight - 6, "middle", html_escaped(plot.x_label));

@@ -22,6 +22,7 @@ struct Plot {
     enum class Scale { linear, log10, log2 };
     std::string title;
     std::string x_label = "step";
+    bool x_doubles = false;  // x is the power of two that the axis names
     Scale scale = Scale::linear;
     std::vector<PlotLine> lines;
 };

@@ -17,11 +17,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kLogs = "logs";  // of ranks
+
 // The folder of a start that was killed before it had written its configuration, or of nobody yet.
 bool is_unused(const fs::path& folder) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-        if (entry->path().filename() != FolderLock::kFile && !is_temporary(entry->path())) return false;
+        if (entry->path().filename() != FolderLock::kFile && entry->path().filename() != kLogs &&
+            !is_temporary(entry->path()))
+            return false;
     // To call a folder taken that cannot be read for want of descriptors would make one folder after another for ever.
     if (error) fail_with_errno("read", folder, error.value());
     return true;
@@ -50,10 +54,6 @@ bool is_same_folder(const Descriptor& opened, const fs::path& path) {
            ours.st_ino == there.st_ino;
 }
 
-}  // namespace
-
-namespace {
-
 // By name, and the folder only where nothing else is in it: somebody may have put something there.
 void remove_files_of(const fs::path& run) noexcept {
     std::error_code ignored;
@@ -61,6 +61,9 @@ void remove_files_of(const fs::path& run) noexcept {
                                  run / WandbFile::kName, run / FolderLock::kFile})
         fs::remove(file, ignored);
     fs::remove_all(RunFolder::checkpoints_of(run), ignored);
+    for (fs::directory_iterator log(run / kLogs, ignored), end; !ignored && log != end; log.increment(ignored))
+        if (log->path().filename().string().starts_with("rank-")) fs::remove(log->path(), ignored);
+    fs::remove(run / kLogs, ignored);
     fs::remove(run, ignored);
 }
 

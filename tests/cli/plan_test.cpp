@@ -49,9 +49,16 @@ TEST_F(Planning, EndsWithOneWhereNothingFits) {
 }
 
 TEST_F(Planning, AdvisesOnlyWhatTheTablesDoNotContradict) {
-    const Result searched = invar(plan({"--memory", "0.0001", "trainer.recompute=block"}));
+    const Result searched = invar(plan({"--memory", "0.7501", "trainer.recompute=block"}));
     EXPECT_EQ(searched.code, 1);
     EXPECT_TRUE(has(searched.out, "nothing fits; use a larger card")) << searched.out;
+}
+
+TEST_F(Planning, RefusesWhatCannotBeMeant) {
+    const Result less = invar(plan({"--memory", "0.5"}));
+    EXPECT_EQ(less.code, 2);
+    EXPECT_EQ(less.error(), "--memory 0.5: driver and libraries take 768.0 MiB of it, and nothing is left\n");
+    EXPECT_TRUE(has(invar(plan({"--device", "cpu"})).error(), "and trainer.device=cpu: plan for one of the two"));
 }
 
 TEST_F(Planning, TimesThisMachineWhereNoCardIsNamed) {

@@ -75,7 +75,35 @@ TEST_F(Slurm, JobsEndWhereNoRestartMendsThem) {
     EXPECT_FALSE(has(log(), "queued again")) << log();
     const Result often = job(strike("runs/job-7", "kill -KILL $(cat pid.0)"), "RESTARTS=0");
     EXPECT_NE(often.code, 0);
-    EXPECT_FALSE(has(log(), "queued again")) << log();
+    EXPECT_TRUE(has(log(), "not queued again (RESTARTS=0). To go on: invar train --resume runs/job-7")) << log();
+    EXPECT_FALSE(has(log(), "going on with")) << log();
+}
+
+// Time limits are no failures, and a run that diverged will do so again.
+TEST_F(Slurm, JobsCountWhatARestartMayMend) {
+    const Result limited = job(
+        strike("runs/job-7", "kill -USR1 $(cat pid.0) $(cat pid.1)") + strike("runs/job-7", "kill -KILL $(cat pid.1)"),
+        "RESTARTS=1");
+    EXPECT_EQ(limited.code, 0) << log();
+    EXPECT_TRUE(has(log(), "queued again from the last checkpoint (1 of 1 times)")) << log();
+    EXPECT_TRUE(has(log(), "restart 2: going on")) << log();
+    std::filesystem::remove(folder_ / "job.log");
+    std::filesystem::remove_all(folder_ / "runs");
+    const Result diverged = shell(with_slurm_stand_in(folder_, 1) + "export INVAR=invar\nsbatch " + script() + words() +
+                                  " optimizer=sgd optimizer.lr=1e30 trainer.on_instability=stop");
+    EXPECT_EQ(diverged.code, 1) << log();
+    EXPECT_TRUE(has(log(), "the run diverged, which no restart mends; more: invar diagnose runs/job-7")) << log();
+}
+
+TEST_F(Slurm, TasksOfAnArrayHaveRunsOfTheirOwn) {
+    const std::string start = with_slurm_stand_in(folder_, 1) + "export INVAR=invar SLURM_ARRAY_JOB_ID=5\n";
+    for (const char* task : {"0", "1"})
+        EXPECT_EQ(shell(start + "SLURM_ARRAY_TASK_ID=" + task + " sbatch " + script() + small_words() +
+                        " exp_name=swept output_dir=of-mine")
+                      .code,
+                  0)
+            << log();
+    for (const char* run : {"of-mine/swept-5-0", "of-mine/swept-5-1"}) EXPECT_EQ(summary(run)["status"], "finished");
 }
 
 // As root of a machine: slurm-wlm and munge with this machine as the only node. A job that is queued again waits for

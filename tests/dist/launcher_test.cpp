@@ -25,11 +25,26 @@ class Environment {
 
   private:
     static void clear() {
-        for (const char* name :
-             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-              "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "MPI_LOCALRANKID",
-              "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_LOCALID",
-              "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "TORCHELASTIC_RUN_ID", "WORLD_SIZE"})
+        for (const char* name : {"OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_LOCAL_RANK",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                 "PMI_RANK",
+                                 "PMI_SIZE",
+                                 "PMI_FD",
+                                 "PMI_PORT",
+                                 "SLURM_JOB_ID",
+                                 "PMIX_RANK",
+                                 "MPI_LOCALRANKID",
+                                 "MPI_LOCALNRANKS",
+                                 "SLURM_PROCID",
+                                 "SLURM_STEP_NUM_TASKS",
+                                 "SLURM_STEP_ID",
+                                 "SLURM_LOCALID",
+                                 "SLURM_NTASKS",
+                                 "SLURM_NTASKS_PER_NODE",
+                                 "TORCHELASTIC_RUN_ID",
+                                 "WORLD_SIZE"})
             ::unsetenv(name);
     }
 };
@@ -66,6 +81,10 @@ TEST(Launcher, RefusesProcessesThatWouldTrainApart) {
 }
 
 TEST(Launcher, KnowsMpich) {
+    {
+        const Environment nobody({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}});
+        EXPECT_ERROR(launch_from_environment(), UsageError, "one of 2 processes, but no launcher is there (PMI_FD)");
+    }
     const Environment hydra({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "5"}});
     EXPECT_EQ(launch_from_environment().library, "mpich");
     EXPECT_EQ(launch_from_environment().rank, 1);
@@ -88,6 +107,20 @@ TEST(Launcher, KnowsTasksOfSlurmFromItsBatchScripts) {
     EXPECT_EQ(launch_from_environment().rank, 2);
     EXPECT_EQ(launch_from_environment().size, 4);
     EXPECT_EQ(words_of(launch_from_environment()), "srun --mpi=pmix -n 4 ");
+}
+
+TEST(Launcher, IsMissedInABatchJobOfSeveralTasks) {
+    {
+        const Environment job({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}});
+        EXPECT_EQ(launcher_forgotten(),
+                  "this is one process, and the Slurm job has 2 tasks: srun --mpi=pmix starts it as so many");
+    }
+    {
+        const Environment step({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}});
+        EXPECT_EQ(launcher_forgotten(), "");
+    }
+    const Environment single({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}});
+    EXPECT_EQ(launcher_forgotten(), "");
 }
 
 TEST(Launcher, RefusesWhatCannotBe) {
@@ -119,7 +152,8 @@ TEST(Strategy, ReadsWhatOthersWrite) {
     for (const char* each : {"ZeRO-2", "ZERO2", "zero_stage_2"}) EXPECT_EQ(parse_strategy(each), Strategy::zero2);
     EXPECT_EQ(parse_strategy("DDP"), Strategy::ddp);
     EXPECT_ERROR(parse_strategy("horovod"), UsageError, "strategy 'horovod' is not known; there are ddp");
-    EXPECT_ERROR(parse_strategy("fsdp"), UsageError, "strategy 'fsdp' is not there: every rank has the weights");
+    EXPECT_ERROR(parse_strategy("fsdp"), UsageError,
+                 "strategy 'fsdp' is not there: the weights that operations read are on every rank");
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ TEST(RanksOptimizer, TakesInGradientsThatWereSetByHand) {
         as_two_ranks([strategy](Communicator& ranks) {
             Weights model;
             const std::vector<float> before = model.a.value.to_vector<float>();
-            Optimizer optimizer(model, sgd_spec(0.5), {Dtype::f32, {}, Sharding{.ranks = &ranks, .strategy = strategy}});
+            Optimizer optimizer(model, sgd_spec(0.5),
+                                {Dtype::f32, {}, Sharding{.ranks = &ranks, .strategy = strategy}});
             const auto given = [&](float value) { return Tensor::from<float>({value, 2 * value, 0}, {3}); };
             model.a.value.set_grad(given(ranks.rank() == 0 ? 1 : 3));
             optimizer.step();
@@ -105,6 +106,67 @@ struct Layers : Module {
     }
     std::vector<Parameter*> scales;
 };
+
+// Ranks that take down what is sent, by its size.
+class Overheard final : public Communicator {
+  public:
+    explicit Overheard(Communicator& ranks) : ranks_(ranks) {}
+    int rank() const override { return ranks_.rank(); }
+    int size() const override { return ranks_.size(); }
+    std::string name() const override { return ranks_.name(); }
+    void all_gather(const void* mine, void* all, std::size_t bytes) override { ranks_.all_gather(mine, all, bytes); }
+    void broadcast(void* data, std::size_t bytes, int root) override { ranks_.broadcast(data, bytes, root); }
+    Ticket reduce_scatter(const Tensor& whole, const Tensor& share, Dtype wire, ReduceFinding* finding) override {
+        sent.push_back(whole.numel());
+        return ranks_.reduce_scatter(whole, share, wire, finding);
+    }
+    Ticket all_gather(const Tensor& share, const Tensor& whole) override { return ranks_.all_gather(share, whole); }
+    void wait(Ticket ticket) override { ranks_.wait(ticket); }
+    std::vector<std::int64_t> sent;
+
+  private:
+    Communicator& ranks_;
+};
+
+// Its parameters are not in the order in which forward comes to them.
+struct Shuffled : Module {
+    Shuffled() {
+        for (const std::int64_t width : {64, 128, 192})
+            rows.push_back(&add_parameter(std::to_string(width), ops::zeros({width})));
+    }
+    Tensor forward(const Tensor& x) override {
+        Tensor sum = ops::sum(x);
+        for (const std::size_t i : {1, 2, 0}) sum = ops::sum(ops::mul(rows[i]->value, sum));
+        return sum;
+    }
+    std::vector<Parameter*> rows;
+};
+
+TEST(RanksOptimizer, SendsBucketsInTheOrderInWhichTheFirstRankHasThemReady) {
+    for (const bool recomputes : {false, true})
+        for (const Strategy strategy : {Strategy::ddp, Strategy::zero2})
+            as_ranks(2, [&](Communicator& ranks) {
+                Overheard overheard(ranks);
+                Shuffled model;
+                Sharding sharding{.ranks = &overheard, .strategy = strategy, .bucket_bytes = 4};
+                sharding.recomputes = recomputes;
+                Optimizer optimizer(model, sgd_spec(0.1), {Dtype::f32, {}, sharding});
+                const auto sent = [&] {
+                    optimizer.zero_grad();
+                    overheard.sent.clear();
+                    {
+                        const GradientExchange::Backward exchanged(optimizer.exchange(), true);
+                        backward(model(ops::full({4}, 1.0)));
+                    }
+                    optimizer.step();
+                    return overheard.sent;
+                };
+                using Sizes = std::vector<std::int64_t>;
+                EXPECT_EQ(sent(), (Sizes{192, 128, 64})) << "the last one first";
+                if (recomputes) EXPECT_EQ(sent(), (Sizes{192, 128, 64})) << "nobody knew yet what is complete";
+                for (int step = 0; step < 2; ++step) EXPECT_EQ(sent(), (Sizes{64, 192, 128}));
+            });
+}
 
 // Backward fills one bucket while another one travels: two of them for each rank, beside its share of the sums.
 TEST(RanksOptimizer, HoldsTwoBucketsOfGradientsAtMostUnderZero2) {
