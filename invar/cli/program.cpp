@@ -295,7 +295,5 @@ int invar::program(int argc, char** argv) {
     let_writes_fail();
     take_signals_aside();
     if (argc > 0 && argv[0][0] != '\0') set_program_name(std::filesystem::path(argv[0]).filename().string());
-    const int code = start(argc, argv);
-    ends_by_itself();
-    return code;
+    return start(argc, argv);
 }

@@ -28,17 +28,6 @@ int rank_here = 0;
 int kept = -1;   // what was said before there was a log
 int aloud = -1;  // where the launcher would hear it
 
-bool ends_itself = false;  // and has said why, or knows who does
-
-// The library that joins the ranks may end the process with words of its own, which nobody else has.
-void say_what_was_kept() {
-    if (ends_itself || kept < 0 || aloud < 0) return;
-    std::array<char, 4096> piece;
-    ::lseek(kept, 0, SEEK_SET);
-    for (ssize_t got; (got = ::read(kept, piece.data(), piece.size())) > 0;)
-        if (::write(aloud, piece.data(), std::size_t(got)) != got) break;
-}
-
 void speak_into(int descriptor) {
     ::dup2(descriptor, STDOUT_FILENO);
     ::dup2(descriptor, STDERR_FILENO);
@@ -55,7 +44,6 @@ void begin_as_rank() {
     kept = ::memfd_create("log of a rank", MFD_CLOEXEC);
     aloud = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (kept >= 0) speak_into(kept);
-    std::atexit(say_what_was_kept);
 }
 
 void check_together(const std::string& command) {
@@ -135,10 +123,6 @@ void log_into(const std::filesystem::path& run) {
 
 void end_as_rank() {
     leave_world();
-}
-
-void ends_by_itself() {
-    ends_itself = true;
 }
 
 }  // namespace invar::cli

@@ -25,7 +25,5 @@ bool launcher_has_terminal();
 void log_into(const std::filesystem::path& run);
 // The end in order, all ranks together.
 void end_as_rank();
-// The program returns, with all said that there is to say: where it does not, somebody else has ended the process.
-void ends_by_itself();
 
 }  // namespace invar::cli

@@ -16,7 +16,7 @@ namespace {
 
 // Many columns, which should be seen without scrolling.
 constexpr const char* kWideTables =
-    "main { max-width: 1560px; } .wide table { font-size: 12px; } .wide th, .wide td { padding: 4px 5px; } "
+    "main { max-width: 1560px; } .wide table { font-size: 11px; } .wide th, .wide td { padding: 4px 3px; } "
     ".wide thead th { white-space: normal; } .wide { margin-top: 24px; }\n";
 
 // A line for each strategy of one precision, over the ranks as powers of two.

@@ -111,12 +111,15 @@ TEST_F(Slurm, TasksOfAnArrayHaveRunsOfTheirOwn) {
 TEST_F(Slurm, OfThisMachineQueuesJobsAgain) {
     if (shell("sbatch --version && timeout 10 sinfo -h | grep -q .").code != 0)
         GTEST_SKIP() << "no Slurm answers on this machine";
-    ASSERT_EQ(shell("INVAR=$(command -v invar) sbatch --parsable --time=10 " + script() + words() + " > id").code, 0);
+    ASSERT_EQ(shell("INVAR=$(command -v invar) sbatch --parsable --time=10 " + script() + words() +
+                    " trainer.max_epochs=50 > id")
+                  .code,
+              0);
     const std::string id = lines("id").at(0), run = "runs/job-" + id, log = "invar-" + id + ".log";
     const auto done = [&] { return fmt::format("grep -q finished {}/summary.json 2>/dev/null", run); };
     const Result struck = shell(strike(run, "scancel --signal=USR1 " + id) +
                                 fmt::format("until grep -q 'going on' {0} || {1}; do sleep 1; done\n", log, done()) +
-                                strike(run, "kill -KILL $(pgrep -f \"train --resume " + run + "\" | tail -n 1)") +
+                                strike(run, "kill -KILL $(pgrep -n -f '^[^ ]*invar train --resume " + run + "')") +
                                 fmt::format("for i in $(seq 300); do {} && exit 0; sleep 1; done; exit 1", done()));
     const std::string told = slurp(folder_ / log);
     EXPECT_EQ(struck.code, 0) << told << shell("scancel " + id).err;
@@ -124,7 +127,7 @@ TEST_F(Slurm, OfThisMachineQueuesJobsAgain) {
     EXPECT_TRUE(has(told, "restart 1: going on with " + run)) << told;
     EXPECT_TRUE(has(told, "queued again from the last checkpoint")) << told;
     EXPECT_TRUE(has(told, "restart 2: going on with " + run)) << told;
-    EXPECT_EQ(summary(run)["steps"], 2000);
+    EXPECT_EQ(summary(run)["steps"], 10000);
 }
 
 }  // namespace
