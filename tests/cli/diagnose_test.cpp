@@ -48,7 +48,9 @@ TEST_F(DiagnoseCommand, FitsANarrowTerminal) {
     const Result formats = on_terminal({"formats"}, 64);
     EXPECT_TRUE(has(formats.out, "smallest normal") && !has(formats.out, "mantissa")) << formats.out;
     const Result bench = on_terminal(small({"--steps", "1", "--warmup", "0"}, {"bench"}), 64);
-    EXPECT_TRUE(has(bench.out, "ms/step") && has(bench.out, "total") && !has(bench.out, "masters")) << bench.out;
+    const std::string table = bench.out.substr(0, bench.out.find("no room for "));
+    EXPECT_LT(table.size(), bench.out.size()) << "it says what it has left out: " << bench.out;
+    EXPECT_TRUE(has(table, "ms/step") && has(table, "total") && !has(table, "masters")) << bench.out;
 }
 
 TEST_F(DiagnoseCommand, BlamesARateThatNoPrecisionSurvives) {
