@@ -86,18 +86,18 @@ RollCall::~RollCall() {
 }
 
 RollCall::Missing RollCall::missing() const {
-    std::vector<int> here, awake, absent;
+    std::vector<int> here, absent;
+    bool all_before_stopped = launch_.rank > 0;
     std::vector<std::string> stopped;
     for (int rank = 0; rank < launch_.size; ++rank) {
         const pid_t process = rank == launch_.rank ? ::getpid() : process_of(rank);
         (process == 0 ? absent : here).push_back(rank);
-        if (process == 0) continue;
-        if (!is_stopped(process))
-            awake.push_back(rank);
-        else
+        const bool is_still = process != 0 && is_stopped(process);
+        if (rank < launch_.rank) all_before_stopped = all_before_stopped && is_still;
+        if (is_still)
             stopped.push_back(fmt::format("rank {} on host {} is stopped (process {})", rank, host_name(), process));
     }
-    Missing result{"", !stopped.empty(), awake.empty() ? here.front() : awake.front()};
+    Missing result{"", !stopped.empty(), here.front(), all_before_stopped};
     if (!stopped.empty())
         result.who = fmt::format("{}", fmt::join(stopped, ", "));
     else if (launch_.local_size == launch_.size && !absent.empty())

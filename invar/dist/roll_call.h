@@ -19,7 +19,8 @@ class RollCall {
     struct Missing {
         std::string who;       // "rank 1 on host n7 is stopped (process 4711)"; "" where all of this machine are here
         bool stopped = false;  // there is nothing to wait for
-        int first_here = 0;    // of the ranks that came, on this machine, and are not stopped
+        int first_here = 0;    // of the ranks that came, on this machine
+        bool all_before_stopped = false;  // who would speak cannot
     };
     Missing missing() const;
 

@@ -102,7 +102,8 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
                                            launch.size, launch.by, seconds, who));
             continue;
         }
-        const bool says_it = !missing.who.empty() && missing.first_here == launch.rank && launch.rank > 0;
+        const bool first_elsewhere = missing.first_here == launch.rank && launch.rank != launch.local_rank;
+        const bool says_it = !missing.who.empty() && (first_elsewhere || missing.all_before_stopped);
         // The first process that ends takes the others with it: not before those have spoken who do.
         if (launch.rank > 0 && !says_it) std::this_thread::sleep_for(std::chrono::seconds(2));
         throw MissingRanks(fmt::format("the {} ranks that {} started have not come together: {} (waited {:.0f} s)",

@@ -153,6 +153,16 @@ TEST_F(Preflight, NamesTheRankThatIsStopped) {
     EXPECT_TRUE(has(error_of(result), here())) << result.err;
 }
 
+// Of the first one, which would speak, another one does.
+TEST_F(Preflight, NamesTheFirstRankWhereThatIsStopped) {
+    const std::string late = "if [ $RANK = 2 ]; then until [ -e stopped ]; do sleep 0.05; done; fi;";
+    const Result result = shell(ranks(3, check({"trainer.rank_timeout=4"}), "openmpi", tell_launch() + late) +
+                                until_waits(0) + " kill -STOP $(cat pid.0); touch stopped; wait $ranks");
+    EXPECT_NE(result.code, 0);
+    EXPECT_TRUE(has(result.err, "have not come together: rank 0 on host " + here())) << result.err;
+    EXPECT_TRUE(has(result.err, " is stopped")) << result.err;
+}
+
 TEST_F(Preflight, NamesTheRankThatIsStoppedLater) {
     Result result;
     result.code = 0;
