@@ -168,7 +168,7 @@ void show(const Plan& plan, const Config& config, bool searched) {
                     count_of(plan.ranks, "rank"), card.is_cpu() ? "this CPU" : card.title,
                     card.measured ? ", timed now" : ""));
     say(fmt::format("memory of a rank by purpose, of {} ({} more for driver and libraries){}",
-                    human_bytes(double(std::max<std::int64_t>(0, card.usable()))), human_bytes(double(card.reserved)),
+                    human_bytes(double(card.usable())), human_bytes(double(card.reserved)),
                     searched ? "; batch: the largest that fits" : ""));
     print(table_of(plan, searched));
     say("");

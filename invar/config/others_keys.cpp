@@ -7,7 +7,9 @@ struct Foreign {
     std::string_view key;  // with everything below it
     std::string_view advice;
 };
+constexpr std::string_view kZero = "use trainer.strategy=zero1 or zero2";
 constexpr Foreign kForeign[] = {
+    {"zero_optimization", kZero},
     {"logger.wandb", "use logger.wandb.enabled and logger.wandb.project"},
     {"logger.mlflow", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
     {"logger.csv", "Invar writes metrics.jsonl and, with logger.tensorboard=true, TensorBoard files"},
@@ -37,7 +39,6 @@ constexpr std::string_view kGpus =
     "(invar plan has --ranks N)";
 constexpr std::string_view kLauncher =
     "the launcher says how many processes there are: mpirun -n N or srun invar train ... (invar plan has --ranks N)";
-constexpr std::string_view kZero = "use trainer.strategy=zero1 or zero2";
 constexpr Foreign kAnywhere[] = {
     {"mixup_alpha", kMixup},
     {"num_classes", kClasses},
@@ -85,7 +86,6 @@ bool is_below(std::string_view key, std::string_view top) {
 std::string_view advice_on(std::string_view key) {
     for (const Foreign& foreign : kForeign)
         if (is_below(key, foreign.key)) return foreign.advice;
-    if (is_below(key, "zero_optimization")) return kZero;
     const std::string_view last = key.substr(key.rfind('.') + 1);
     for (const Foreign& foreign : kAnywhere)
         if (last == foreign.key) return foreign.advice;

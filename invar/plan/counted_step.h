@@ -29,7 +29,7 @@ struct CountedStep {
     int weight_bytes = 4;
     std::int64_t wide = 0;  // elements that operations in FP32 read: where masters are shared out, all ranks have them
     bool masters = false;
-    std::vector<std::int64_t> buckets;  // elements of gradients that travel together, in the order they are sent
+    std::vector<std::int64_t> buckets;  // elements of gradients that travel together, in the order of a first step
     bool overlap = true;                // they travel beside backward
 };
 
