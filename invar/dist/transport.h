@@ -40,7 +40,7 @@ class Transport {
     // While it looks at one part the next is on its way.
     using Arrived = std::function<void(std::size_t begin, std::size_t bytes, const std::byte* parts)>;
     virtual void all_to_all(const void* from, std::size_t bytes, std::size_t part, const Arrived& arrived) = 0;
-    // Everybody's bytes, in rank order.
+    // Everybody's bytes, in rank order; `from` may be this rank's place in `to`.
     virtual void all_gather(const void* from, void* to, std::size_t bytes) = 0;
     virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
 

@@ -106,16 +106,17 @@ class TransportCommunicator final : public Communicator {
               "all_gather of {} into {} over {} ranks", share.str(), whole.str(), size_);
         if (whole.device().is_cpu()) {
             return submit([this, share, whole](Transport& transport) {
-                gather(transport, share.raw(), whole.raw(), share.bytes());
+                transport.all_gather(share.raw(), whole.raw(), share.bytes());
             });
         }
         if (DeviceCollectives* const collectives = device_collectives(whole.device()))
             return kOfDevice | collectives->all_gather(share, whole);
         Kernels& device = kernels_for(whole.device());
-        std::vector<std::byte> from(share.bytes()), to(whole.bytes());
-        device.download(from.data(), share.raw(), share.bytes());
-        wait(submit([&](Transport& transport) { transport.all_gather(from.data(), to.data(), from.size()); }));
-        device.upload(whole.raw(), to.data(), whole.bytes());
+        std::vector<std::byte> all(whole.bytes());
+        std::byte* const mine = all.data() + std::size_t(rank_) * share.bytes();
+        device.download(mine, share.raw(), share.bytes());
+        wait(submit([&](Transport& transport) { transport.all_gather(mine, all.data(), share.bytes()); }));
+        device.upload(whole.raw(), all.data(), all.size());
         return 0;
     }
 
@@ -233,16 +234,6 @@ class TransportCommunicator final : public Communicator {
             std::memcpy(share + begin, sum.data(), block * sizeof(float));
         }
         return finding;
-    }
-
-    // A library may want the two apart: the share is often a piece of the whole.
-    void gather(Transport& transport, const void* share, void* whole, std::size_t bytes) {
-        const auto* const begin = static_cast<const std::byte*>(whole);
-        const auto* const from = static_cast<const std::byte*>(share);
-        if (from < begin || from >= begin + bytes * std::size_t(size_))
-            return transport.all_gather(share, whole, bytes);
-        sent_.assign(from, from + bytes);
-        transport.all_gather(sent_.data(), whole, bytes);
     }
 
     void work(const std::function<std::unique_ptr<Transport>()>& start) {

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -53,6 +56,27 @@ TEST_F(Memory, CountsLiveAndPeakBytesByPurpose) {
     EXPECT_EQ(now().peak_total, before_.live_total + 4000);
     EXPECT_EQ(now().peak_of(Purpose::weights), live_of(before_, Purpose::weights) + 1000);
     EXPECT_EQ(now().peak_of(Purpose::workspace), live_of(before_, Purpose::workspace) + 3000);
+}
+
+// What the kernel notes of the piece of address space that holds a place.
+std::string flags_of(const void* place) {
+    std::ifstream maps("/proc/self/smaps");
+    const auto wanted = reinterpret_cast<std::uintptr_t>(place);
+    bool here = false;
+    for (std::string line; std::getline(maps, line);) {
+        std::uintptr_t begin = 0, end = 0;
+        if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) here = begin <= wanted && wanted < end;
+        if (here && line.starts_with("VmFlags:")) return line + " ";
+    }
+    return "";
+}
+
+TEST_F(Memory, AsksForLargePagesWhereABlockIsLarge) {
+    const Storage large(8 * kMiB, Device::cpu(), Purpose::weights);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large.data()) % (2 * kMiB), 0u);
+    if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled") || flags_of(large.data()).empty())
+        GTEST_SKIP() << "this kernel has no large pages to ask for, or does not tell";
+    EXPECT_NE(flags_of(large.data()).find(" hg "), std::string::npos) << flags_of(large.data());
 }
 
 TEST_F(Memory, PeakOfTheTotalIsNotTheSumOfPeaks) {

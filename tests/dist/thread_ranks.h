@@ -44,8 +44,10 @@ class ThreadTransport final : public Transport {
     }
     void all_gather(const void* from, void* to, std::size_t bytes) override {
         exchange(from, [&] {
-            for (int r = 0; r < size_; ++r)
-                std::memcpy(static_cast<char*>(to) + std::size_t(r) * bytes, shared_->from[std::size_t(r)], bytes);
+            for (int r = 0; r < size_; ++r) {
+                std::byte* const place = static_cast<std::byte*>(to) + std::size_t(r) * bytes;
+                if (place != from) std::memcpy(place, shared_->from[std::size_t(r)], bytes);
+            }
         });
     }
     void broadcast(void* data, std::size_t bytes, int root) override {
