@@ -27,13 +27,48 @@ namespace {
 int rank_here = 0;
 int kept = -1;   // what was said before there was a log
 int aloud = -1;  // where the launcher would hear it
+bool in_order = false;
+constexpr std::chrono::seconds kToBeSeen(1);  // by those who look who is here, and then know that this one has ended
+
+std::function<std::string()>& advice_here() {
+    static std::function<std::string()> advice;
+    return advice;
+}
 
 void speak_into(int descriptor) {
     ::dup2(descriptor, STDOUT_FILENO);
     ::dup2(descriptor, STDERR_FILENO);
 }
 
+void copy(int from, int to) {
+    std::array<char, 4096> piece;
+    ::lseek(from, 0, SEEK_SET);
+    for (ssize_t got; (got = ::read(from, piece.data(), piece.size())) > 0;)
+        if (::write(to, piece.data(), std::size_t(got)) != got) return;
+}
+
+void say_what_was_kept() {
+    if (in_order || kept < 0 || aloud < 0) return;
+    copy(kept, aloud);
+    speak_up();
+    warn(fmt::format("error: rank {} on host {} was ended by {}", rank_here, host_name(),
+                     launch_from_environment().library == "mpich" ? "MPICH" : "Open MPI"));
+    std::this_thread::sleep_for(kToBeSeen);
+}
+
 }  // namespace
+
+void ends_in_order() {
+    in_order = true;
+}
+
+void advise_on_loss(std::function<std::string()> advice) {
+    advice_here() = std::move(advice);
+}
+
+std::string advice_on_loss(const RankError& error) {
+    return error.first_lost >= 0 && advice_here() ? advice_here()() : "";
+}
 
 void begin_as_rank() {
     const Launch launch = launch_from_environment();
@@ -44,6 +79,7 @@ void begin_as_rank() {
     kept = ::memfd_create("log of a rank", MFD_CLOEXEC);
     aloud = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (kept >= 0) speak_into(kept);
+    std::atexit(say_what_was_kept);
 }
 
 void check_together(const std::string& command) {
@@ -111,10 +147,7 @@ void log_into(const std::filesystem::path& run) {
     }
     const int log = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (log < 0) return;
-    std::array<char, 4096> piece;
-    ::lseek(kept, 0, SEEK_SET);
-    for (ssize_t got; (got = ::read(kept, piece.data(), piece.size())) > 0;)
-        if (::write(log, piece.data(), std::size_t(got)) != got) break;
+    copy(kept, log);
     speak_into(log);
     ::close(log);
     ::close(kept);

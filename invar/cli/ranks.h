@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "invar/dist/transport.h"
@@ -12,6 +13,11 @@ namespace invar::cli {
 void begin_as_rank();
 // Throws a UsageError where `command` is for one process, and there are several.
 void check_together(const std::string& command);
+// The program ends by itself. Where a library ends it before, what a rank has said so far is heard after all.
+void ends_in_order();
+// What to do where a rank is lost.
+void advise_on_loss(std::function<std::string()> advice);
+std::string advice_on_loss(const RankError& error);
 // What this rank says from here on is heard, whichever it is.
 void speak_up();
 // The second rank is heard where the first one is lost, and cannot say so.

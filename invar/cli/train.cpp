@@ -15,6 +15,7 @@
 #include "invar/core/shell.h"
 #include "invar/diagnose/record_failure.h"
 #include "invar/dist/launcher.h"
+#include "invar/io/checkpoint.h"
 #include "invar/report/text.h"
 #include "invar/train/logged_names.h"
 #include "invar/train/review.h"
@@ -194,6 +195,14 @@ class TrainLine : public ProgressLine {
     TrainLine(bool quiet, int& exit_code) : ProgressLine("", quiet), exit_code_(exit_code) {}
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
         log_into(folder.path());
+        advise_on_loss([path = folder.path()] {
+            const std::string word = shell_word(path.lexically_normal().string());
+            return CheckpointFolder(path / "checkpoints", 1).steps().empty()
+                       ? ""
+                       : fmt::format(
+                             "; nothing was saved of this step; from the last checkpoint on: {}{} train --resume {}",
+                             words_of(launch_from_environment()), program_name(), word);
+        });
         if (progress.step > 0) exit_code_ = 1;
         ProgressLine::started(setup, folder, progress);
     }

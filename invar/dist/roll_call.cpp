@@ -85,24 +85,36 @@ RollCall::~RollCall() {
     if (socket_ >= 0) ::close(socket_);
 }
 
-RollCall::Missing RollCall::missing() const {
-    std::vector<int> here, absent;
-    bool all_before_stopped = launch_.rank > 0;
+void RollCall::look() {
+    for (int rank = 0; rank < launch_.size; ++rank)
+        if (!seen_.contains(rank) && process_of(rank) != 0) seen_.insert(rank);
+}
+
+RollCall::Missing RollCall::missing() {
+    look();
+    const bool sees_all = launch_.local_size == launch_.size;
+    std::vector<int> here, absent, ended;
+    bool all_before_lost = launch_.rank > 0;
     std::vector<std::string> stopped;
     for (int rank = 0; rank < launch_.size; ++rank) {
         const pid_t process = rank == launch_.rank ? ::getpid() : process_of(rank);
-        (process == 0 ? absent : here).push_back(rank);
+        (process != 0 ? here : seen_.contains(rank) ? ended : absent).push_back(rank);
         const bool is_still = process != 0 && is_stopped(process);
-        if (rank < launch_.rank) all_before_stopped = all_before_stopped && is_still;
+        if (rank < launch_.rank) all_before_lost = all_before_lost && (is_still || (sees_all && !seen_.contains(rank)));
         if (is_still)
             stopped.push_back(fmt::format("rank {} on host {} is stopped (process {})", rank, host_name(), process));
     }
-    Missing result{"", !stopped.empty(), here.front(), all_before_stopped};
+    Missing result{"", !stopped.empty(), !ended.empty(), here.front(), all_before_lost};
+    const auto names = [](const std::vector<int>& ranks, const char* of_one, const char* of_several) {
+        return fmt::format("rank{} {} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
+                           ranks.size() == 1 ? of_one : of_several);
+    };
     if (!stopped.empty())
         result.who = fmt::format("{}", fmt::join(stopped, ", "));
-    else if (launch_.local_size == launch_.size && !absent.empty())
-        result.who = fmt::format("rank{} {} {} not come, as seen from host {}", absent.size() == 1 ? "" : "s",
-                                 fmt::join(absent, ", "), absent.size() == 1 ? "has" : "have", host_name());
+    else if (!ended.empty())
+        result.who = fmt::format("{} ended, as seen from host {}", names(ended, "has", "have"), host_name());
+    else if (sees_all && !absent.empty())
+        result.who = fmt::format("{} not come, as seen from host {}", names(absent, "has", "have"), host_name());
     else if (int(here.size()) < launch_.local_size)
         result.who = fmt::format("of the {} ranks on host {} only {} came", launch_.local_size, host_name(),
                                  fmt::join(here, ", "));

@@ -23,6 +23,7 @@ namespace {
 
 std::atomic<bool> hurries = false;
 constexpr std::chrono::milliseconds kLookEvery(100);  // whether somebody wants us to stop
+constexpr int kCallEvery = 5;                         // looks: who is here
 constexpr double kPatience = 10;                      // times the time-out, for those who may be on their way
 
 std::atomic<double>& timeout_seconds() {
@@ -70,7 +71,7 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
                                           const std::function<std::unique_ptr<Transport>()>& start) {
     using Clock = std::chrono::steady_clock;
     using Joined = std::promise<std::unique_ptr<Communicator>>;
-    const RollCall roll(launch);
+    RollCall roll(launch);
     const auto promise = std::make_shared<Joined>();
     std::future<std::unique_ptr<Communicator>> result = promise->get_future();
     std::thread([promise, start] {
@@ -86,9 +87,11 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
         const Clock::time_point round =
             Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                std::chrono::duration<double>(std::min(timeout_seconds().load(), seconds)));
-        while (Clock::now() < round && !hurries)
+        for (int looks = 0; Clock::now() < round && !hurries; ++looks) {
             if (result.wait_until(std::min(round, Clock::now() + kLookEvery)) == std::future_status::ready)
                 return result.get();
+            if (looks % kCallEvery == 0) roll.look();
+        }
         const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
         const RollCall::Missing missing = roll.missing();
         std::string who = missing.who;
@@ -96,14 +99,16 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
             who = launch.local_size == launch.size
                       ? fmt::format("all of them run, and {} has not joined them yet", people_say(launch.library))
                       : fmt::format("all of host {} are here, and others are not", host_name());
-        if (waited < seconds && !missing.stopped && !hurries) {
+        if (waited < seconds && !missing.stopped && !missing.ended && !hurries) {
             if (launch.rank == 0 && waiting_here() && !std::exchange(told, true))
                 waiting_here()(fmt::format("waiting for the {} ranks that {} started, for {:.0f} s at most: {}",
                                            launch.size, launch.by, seconds, who));
             continue;
         }
+        // Who is gone may have been joined just now: then so are we.
+        if (missing.ended && result.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return result.get();
         const bool first_elsewhere = missing.first_here == launch.rank && launch.rank != launch.local_rank;
-        const bool says_it = !missing.who.empty() && (first_elsewhere || missing.all_before_stopped);
+        const bool says_it = !missing.who.empty() && (first_elsewhere || missing.all_before_lost);
         // The first process that ends takes the others with it: not before those have spoken who do.
         if (launch.rank > 0 && !says_it) std::this_thread::sleep_for(std::chrono::seconds(2));
         throw MissingRanks(fmt::format("the {} ranks that {} started have not come together: {} (waited {:.0f} s)",

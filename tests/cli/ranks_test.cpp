@@ -139,7 +139,9 @@ TEST_F(Ranks, GoOnOnAnotherNumberOfThem) {
         const Result resumed = shell(ranks(size, "train --resume runs/" + copy));
         ASSERT_EQ(resumed.code, 0) << resumed.err;
         const auto again = tensors(copy, 30);
-        if (size == 2) EXPECT_EQ(again, whole) << "on as many ranks to the bit";
+        if (size == 2) {
+            EXPECT_EQ(again, whole) << "on as many ranks to the bit";
+        }
         for (const auto& [name, values] : whole)
             for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(again.at(name)[i], values[i], 1e-5) << name;
     }
@@ -190,6 +192,16 @@ TEST_F(Ranks, KeepAFailedStepForDiagnosis) {
     EXPECT_TRUE(has(found.out, "f32[8, ")) << "a part of 16 samples: " << found.out;
 }
 
+// A library that ends the program, and a launcher that leaves the others waiting.
+TEST_F(Ranks, NoticeOneThatEndsBeforeItIsJoined) {
+    if (!there("mpich")) GTEST_SKIP() << "mpirun.mpich is not installed, or this build is without it";
+    const Result result =
+        shell(ranks(2, train({"trainer.rank_timeout=2"}), "mpich", "if [ $RANK = 1 ]; then export PMI_FD=99; fi;"));
+    EXPECT_EQ(result.code, 1) << "and not of its time limit: " << result.err;
+    EXPECT_TRUE(has(result.err, "error: rank 1 on host ")) << result.err;
+    EXPECT_TRUE(has(result.err, "have not come together: rank 1 has ended, as seen from host ")) << result.err;
+}
+
 TEST_F(Ranks, NoticeOneThatHangs) {
     const Result result = shell(ranks(3, train({"trainer.max_epochs=100000", "trainer.rank_timeout=1"})) + " & " +
                                 strike(1, "STOP", "run", 0.2) + "wait $!");
@@ -203,6 +215,8 @@ TEST_F(Ranks, AreHeardWhereTheFirstOneHangs) {
                                 strike(0, "STOP", "run", 0.2) + "wait $!");
     EXPECT_NE(result.code, 0);
     EXPECT_TRUE(has(result.err, "error: rank 0 gives no answer at step ")) << result.err;
+    EXPECT_TRUE(has(result.err, "from the last checkpoint on: mpirun -n 3 invar train --resume runs/run\n"))
+        << result.err;
 }
 
 TEST_F(Ranks, StopTogetherWhenOneIsAsked) {

@@ -35,6 +35,7 @@ struct Note {
 };
 constexpr int kNoteTag = 1, kPieceTag = 2;
 constexpr int kPatience = 10;  // times the time-out, for those who live
+constexpr std::chrono::milliseconds kToAnswer(2000);
 
 void check_mpi(int code, const char* what) {
     if (code == MPI_SUCCESS) return;
@@ -124,7 +125,9 @@ class MpiTransport final : public Transport {
 
     void look_after(std::chrono::duration<double> waited) override {
         if (waited < timeout_) watched_ = 1;
-        if (waited > timeout_ * watched_) find_missing(std::chrono::duration_cast<Clock::duration>(waited)), ++watched_;
+        if (waited <= asks_after(watched_)) return;
+        find_missing(Clock::now() - std::chrono::duration_cast<Clock::duration>(waited));
+        ++watched_;
     }
 
     void tell_failure(const std::string& reason) override {
@@ -225,20 +228,28 @@ class MpiTransport final : public Transport {
             }
             const auto waited = Clock::now() - begin;
             if (tries % 64 == 0) listen();
-            if (hurry_.begins()) find_missing(waited);
-            if (waited > timeout_ * patience) find_missing(waited), ++patience;
+            if (hurry_.begins()) find_missing(begin);
+            if (waited > asks_after(patience)) find_missing(begin), ++patience;
             std::this_thread::sleep_for(std::chrono::microseconds(waited < std::chrono::milliseconds(200) ? 20 : 500));
         }
     }
 
+    // Answers have arrived, or not, when so many time-outs are over.
+    std::chrono::milliseconds to_answer() const {
+        return std::min(kToAnswer, timeout_ / 2);
+    }
+    std::chrono::milliseconds asks_after(int timeouts) const {
+        return timeout_ * timeouts - to_answer();
+    }
+
     // Asks everybody. Who does not answer is gone or stopped; who does may be writing a checkpoint or reading slow
     // data, and is waited for longer.
-    void find_missing(Clock::duration waited) {
+    void find_missing(Clock::time_point begin) {
         answers_.assign(std::size_t(size_), {Note::Kind::asks});
         answers_[std::size_t(rank_)] = {Note::Kind::answers, 0, calls_, step_, {}};
         for (int r = 0; r < size_; ++r)
             if (r != rank_) send({Note::Kind::asks}, r);
-        const Clock::time_point until = Clock::now() + std::chrono::seconds(2);
+        const Clock::time_point until = Clock::now() + to_answer();
         const auto answered = [](const Note& note) { return note.kind == Note::Kind::answers; };
         while (Clock::now() < until && !std::ranges::all_of(answers_, answered)) {
             listen();
@@ -263,13 +274,14 @@ class MpiTransport final : public Transport {
         for (int r = 0; r < size_; ++r)
             if (answered(answers_[std::size_t(r)]) && answers_[std::size_t(r)].calls == least && least < calls_)
                 late.add(r);
+        const Clock::duration waited = Clock::now() - begin;
         const double seconds = std::chrono::duration<double>(waited).count();
         if (silent.first >= 0)
             throw RankError(
                 fmt::format("rank {} gives no answer at step {}: it has ended, hangs or was stopped (waited {:.0f} s)",
                             silent.names, step_ + 1, seconds),
                 silent.first);
-        if (waited < kPatience * timeout_) return;
+        if (waited < asks_after(kPatience)) return;
         if (late.first >= 0)
             throw RankError(
                 fmt::format("rank {} lives, but has not come to where the others wait at step {} for {:.0f} s; is it "
