@@ -120,7 +120,7 @@ void GradientExchange::send(std::size_t b) {
     store_.close_bucket(b);  // what travels holds its memory
     travelling_.push_back(b);
     if (travelling_.size() <= kTravelling) return;
-    wait_for(travelling_.front());
+    take_in(travelling_.front());
     travelling_.pop_front();
 }
 
@@ -131,16 +131,22 @@ void GradientExchange::wait_for(std::size_t b) {
         ranks().wait(states_[b].reduced);
 }
 
+// Waits for a bucket's sum, and adds it to those of earlier backwards.
+void GradientExchange::take_in(std::size_t b) {
+    State& state = states_[b];
+    wait_for(b);
+    if (!state.extra) return;
+    const Bucket& bucket = store_.buckets()[b];
+    const Tensor piece = store_.gradient_share().window(bucket.share, {bucket.piece});
+    kernels_for(piece.device()).add_into(state.extra.view(), piece.view());
+    state.extra = {};
+}
+
 void GradientExchange::settle() {
     for (std::size_t b = 0; b < states_.size(); ++b) {
         State& state = states_[b];
-        wait_for(b);
+        take_in(b);
         const Bucket& bucket = store_.buckets()[b];
-        if (state.extra) {
-            const Tensor piece = store_.gradient_share().window(bucket.share, {bucket.piece});
-            kernels_for(piece.device()).add_into(state.extra.view(), piece.view());
-            state.extra = {};
-        }
         if (state.finding.place >= 0 && finding_.place < 0)
             finding_ = {bucket.begin + ranks().rank() * bucket.piece + state.finding.place, state.finding.rank};
         state.finding = {};

@@ -63,6 +63,7 @@ class GradientExchange final : public LeafListener {
     void agree_on_order();
     void send(std::size_t bucket);
     void settle();  // waits for what was sent
+    void take_in(std::size_t bucket);
     void wait_for(std::size_t bucket);
     std::size_t bucket_of(const Tensor& leaf) const;
     Communicator& ranks() const { return *store_.sharding().ranks; }
