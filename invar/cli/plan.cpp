@@ -40,7 +40,8 @@ std::string json_of(const std::string& table, const PlanRow& r, const SpeedUnit&
         .add("precision", r.precision)
         .add("strategy", std::string(name_of(r.ranks.strategy)))
         .add("ranks", r.ranks.count)
-        .add("fits", r.fits);
+        .add("fits", r.fits)
+        .add("eager", r.eager);
     if (r.largest_batch > 0) line.add("largest_batch", r.largest_batch);
     line.add("peak_bytes", memory_line(r.memory.peak, r.memory.total));
     line.add("evaluation_bytes", r.memory.evaluation).add("card_bytes", r.memory.held);
@@ -69,7 +70,7 @@ std::string table_of(const Plan& plan, bool searched) {
     header.push_back(plan.unit.name + "/s");
     Table table(header);
     for (const PlanRow& r : plan.rows) {
-        std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)), r.fits ? "yes" : "no"};
+        std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)), how_it_fits(r)};
         if (searched) cells.push_back(batch_text(r.largest_batch));
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
@@ -132,10 +133,10 @@ Card card_for(const PlanArguments& a, const Config& config, const std::vector<Pr
         card = card_named(a.card);
     }
     check<UsageError>(a.node.value_or(1) >= 1, "--node {}: must be at least 1", a.node.value_or(1));
-    constexpr double kMost = 1e6;
+    constexpr double kLeast = 1e-3, kMost = 1e6;
     for (const auto& [flag, value] : {std::pair{"--link", a.link}, {"--network", a.network}, {"--memory", a.memory}})
-        check<UsageError>(!value || (*value > 0 && *value <= kMost), "{} {}: must be above 0, and at most {:.0f}", flag,
-                          value.value_or(0), kMost);
+        check<UsageError>(!value || (*value >= kLeast && *value <= kMost), "{} {}: must be {} to {:.0f}", flag,
+                          value.value_or(0), kLeast, kMost);
     if (a.node) card.node = *a.node;
     if (a.link) card.link = 1e9 * *a.link;
     if (a.network) card.network = 1e9 * *a.network;
@@ -171,6 +172,7 @@ void show(const Plan& plan, const Config& config, bool searched) {
                     human_bytes(double(card.usable())), human_bytes(double(card.reserved)),
                     searched ? "; batch: the largest that fits" : ""));
     print(table_of(plan, searched));
+    if (std::ranges::any_of(plan.rows, &PlanRow::eager)) say("eagerly: there is no room for the recording of a step");
     say("");
     say(
         fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.3g} GB/s, {:.3g} GB/s a card "

@@ -65,9 +65,13 @@ class Planner {
         row.ranks = {ranks, strategy, options_.gradient_bytes};
         const CountedStep of_rank = *count(config_.data.batch_size, row.ranks, 0);
         row.memory = {of_rank.step.peak, of_rank.step.peak_total, of_rank.evaluation.peak_total, of_rank.held};
-        row.fits = row.memory.held <= options_.card.usable() || fits(config_.data.batch_size, row.ranks);
+        std::optional<CountedStep> within;  // what training makes of less
+        if (row.memory.held > options_.card.usable() && options_.card.usable() > 0)
+            within = count(config_.data.batch_size, row.ranks, options_.card.usable());
+        row.fits = row.memory.held <= options_.card.usable() || within;
+        row.eager = within && of_rank.recorded && !within->recorded;
         row.wire = wire_bytes(of_rank, row.ranks);
-        row.time = time_of_rank(of_rank, row.ranks, options_.card);
+        row.time = time_of_rank(within ? *within : of_rank, row.ranks, options_.card);
         const double each = double(step_.samples) * task_->speed_unit().per_sample;
         row.per_second = ranks * each / row.time.total();
         row.scaling = alone_ / row.time.total();
@@ -123,6 +127,10 @@ std::vector<std::string> names_of(const PlanOptions& options) {
 
 bool Plan::any_fits() const {
     return std::any_of(rows.begin(), rows.end(), [](const PlanRow& row) { return row.fits; });
+}
+
+std::string how_it_fits(const PlanRow& row) {
+    return !row.fits ? "no" : row.eager ? "eagerly" : "yes";
 }
 
 Plan make_plan(const PlanOptions& options, const std::function<void(double)>& progress) {

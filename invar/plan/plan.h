@@ -36,6 +36,7 @@ struct PlanRow {
     Ranks ranks;
     RankMemory memory;
     bool fits = false;
+    bool eager = false;              // it does so without the recording of its step, for which there is no room
     std::int64_t largest_batch = 0;  // samples of a batch that fits while one more does not, kMostBatch where that fits
                                      // too; 0: none does, or nobody asked
     Wire wire;
@@ -53,6 +54,8 @@ struct Plan {
     std::vector<PlanRow> scaling;  // each of them from 1 to 1024 ranks, by powers of two; nothing is searched for these
     bool any_fits() const;
 };
+
+std::string how_it_fits(const PlanRow& row);  // "yes", "eagerly" or "no"
 
 inline constexpr int kMostRanks = 1024;
 inline constexpr std::int64_t kMostBatch = std::int64_t(1) << 20;  // nothing larger is looked for

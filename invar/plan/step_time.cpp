@@ -85,7 +85,8 @@ double arithmetic_share(const Work& w, const Card& card) {
 }  // namespace
 
 double seconds_of(const Work& w, const Card& card, bool recorded) {
-    if (recorded && w.seconds > 0) return w.seconds;
+    const double launch = recorded ? 0 : w.launches * card.launch;
+    if (w.seconds > 0) return std::max(w.seconds, launch);
     constexpr double kWidening = 3;
     double seconds = w.bytes / (card.copy * copy_share(w.kernel));
     // A CPU's own loops compute in FP32, also where they read and write 16 bits.
@@ -97,11 +98,12 @@ double seconds_of(const Work& w, const Card& card, bool recorded) {
             card.product_rate(widens ? Dtype::f32 : w.dtype, w.tf32) * kSteady * arithmetic_share(w, card);
         if (rate > 0) seconds = std::max(seconds, w.flops / (rate * filled_share(w, card)));
     }
-    if (!recorded) return std::max(seconds, w.launches * card.launch);
-    // The shortest kernel takes kLeast of the gap that a recorded step has between two beginnings.
+    if (card.is_cpu()) return std::max(seconds, launch);
+    // The shortest kernel takes kLeast of the gap that a GPU has between two beginnings.
     constexpr double kLeast = 0.2, kBegins = 1.0;
-    const double begins = !card.is_cpu() && is_convolution(w.kind) ? kBegins * card.gap : 0;
-    return std::max(seconds + begins, w.launches * kLeast * card.gap) + w.launches * (1 - kLeast) * card.gap;
+    const double begins = is_convolution(w.kind) ? kBegins * card.gap : 0;
+    seconds = std::max(seconds + begins, w.launches * kLeast * card.gap) + w.launches * (1 - kLeast) * card.gap;
+    return std::max(seconds, launch);
 }
 
 StepTime step_time(const dry::WorkList& work, const Card& card, bool recorded) {

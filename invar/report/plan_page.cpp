@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "invar/report/plot.h"
 #include "invar/report/style.h"
@@ -19,9 +20,9 @@ constexpr const char* kWideTables =
     "main { max-width: 1560px; } .wide table { font-size: 11px; } .wide th, .wide td { padding: 4px 3px; } "
     ".wide thead th { white-space: normal; } .wide { margin-top: 24px; }\n";
 
-// A line for each strategy of one precision, over the ranks as powers of two.
+// A line for each strategy of one precision, over the ranks as powers of two, as far as there is a value.
 std::string figure(const Plan& plan, const std::string& precision, const std::string& title, Plot::Scale scale,
-                   const std::function<double(const PlanRow&)>& value) {
+                   const std::function<std::optional<double>(const PlanRow&)>& value) {
     Plot plot;
     plot.title = fmt::format("{}, {}", title, precision);
     plot.x_label = "ranks";
@@ -33,10 +34,11 @@ std::string figure(const Plan& plan, const std::string& precision, const std::st
         line.label = name_of(first.ranks.strategy);
         line.colour = int(plot.lines.size());
         for (const PlanRow& row : plan.scaling)
-            if (row.precision == precision && row.ranks.strategy == first.ranks.strategy) {
-                line.series.x.push_back(std::log2(double(row.ranks.count)));
-                line.series.y.push_back(value(row));
-            }
+            if (row.precision == precision && row.ranks.strategy == first.ranks.strategy)
+                if (const std::optional<double> known = value(row)) {
+                    line.series.x.push_back(std::log2(double(row.ranks.count)));
+                    line.series.y.push_back(*known);
+                }
         plot.lines.push_back(std::move(line));
     }
     return fmt::format("<figure><figcaption>{}</figcaption>{}</figure>\n", html_escaped(plot.title), svg_plot(plot));
@@ -62,7 +64,7 @@ std::string table_of(const Plan& plan, const std::vector<PlanRow>& rows) {
     std::string html = "<div class=\"wide\"><table><thead>" + row_of(header, "th") + "</thead><tbody>\n";
     for (const PlanRow& r : rows) {
         std::vector<std::string> cells = {r.precision, std::string(name_of(r.ranks.strategy)),
-                                          std::to_string(r.ranks.count), r.fits ? "yes" : "no"};
+                                          std::to_string(r.ranks.count), how_it_fits(r)};
         if (searched) cells.push_back(r.largest_batch > 0 ? std::to_string(r.largest_batch) : "-");
         for (const std::int64_t bytes : r.memory.peak) cells.push_back(human_bytes(double(bytes)));
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
@@ -107,14 +109,17 @@ std::string plan_page(const Plan& plan, std::string_view model) {
         card.node, 1e-9 * card.link, 1e-9 * card.network);
     html += fmt::format("<h2>On {} ranks</h2>\n", plan.ranks) + table_of(plan, plan.rows);
     html += "<h2>From 1 to 1024 ranks</h2>\n" + legend_of(plan) + "<div class=\"plots\">\n";
+    const auto where_it_fits = [](const PlanRow& row, double value) {
+        return row.fits ? std::optional(value) : std::nullopt;
+    };
     std::string last;
     for (const PlanRow& row : plan.rows) {
         if (row.precision == last) continue;
         last = row.precision;
         html += figure(plan, last, plan.unit.name + "/s of all ranks", Plot::Scale::log10,
-                       [](const PlanRow& r) { return r.per_second; });
+                       [&](const PlanRow& r) { return where_it_fits(r, r.per_second); });
         html += figure(plan, last, "share of as many times one rank, %", Plot::Scale::linear,
-                       [](const PlanRow& r) { return 100 * r.scaling; });
+                       [&](const PlanRow& r) { return where_it_fits(r, 100 * r.scaling); });
         html += figure(plan, last, "memory of a rank at the peak of a step, GiB", Plot::Scale::linear,
                        [](const PlanRow& r) { return double(r.memory.total) / double(std::int64_t(1) << 30); });
         html += figure(plan, last, "sent by a rank in a step, MiB", Plot::Scale::linear,

@@ -1,4 +1,6 @@
 // `invar plan`: its tables, its JSON and page, and what it refuses in one line.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -78,8 +80,10 @@ TEST_F(Planning, RefusesInOneLine) {
     refuses({"--strategies", "fsdp"}, "strategy 'fsdp' is not there");
     refuses({"--wire", "fp8"}, "--wire fp8: gradients travel as fp32 or bf16");
     refuses({"--node", "0"}, "--node 0: must be at least 1");
-    refuses({"--memory", "0"}, "--memory 0: must be above 0");
-    refuses({"--link", "-1"}, "--link -1: must be above 0");
+    for (const char* link : {"0", "-1", "1e-300", "nan", "2000000"})
+        refuses({"--link", link}, fmt::format("--link {}: must be 0.001 to 1000000", link));
+    refuses({"--link", "1", "--link", "2"}, "--link is there 2 times (1, 2) and is taken once");
+    refuses({"--memory", "0"}, "--memory 0: must be 0.001 to 1000000");
     refuses({"--precisions", "fp8"}, "FP8");
     const Result unknown = invar({"plan", "--card", "h20"});
     EXPECT_EQ(unknown.code, 2);

@@ -56,6 +56,25 @@ TEST(Plans, SayWhereNothingFits) {
     EXPECT_EQ(plan.rows[0].largest_batch, 0);
 }
 
+// Memory for a step, and an evaluation that finds what it freed, but for no recording, which would keep its own.
+TEST(Plans, TellOfStepsWithoutRoomForARecording) {
+    PlanOptions options = small_card();
+    options.base = config_of("fashion_mnist", {"data.batch_size=4096"});
+    options.card = card_named("h100");
+    options.largest_batch = false;
+    options.precisions = {"bf16-mixed"};
+    options.strategies = {Strategy::ddp};
+    const PlanRow roomy = make_plan(options).rows[0];
+    EXPECT_EQ(how_it_fits(roomy), "yes");
+    const std::int64_t batch = 4096 * 784 * sizeof(float), least = roomy.memory.total + batch;
+    options.card.memory = options.card.reserved + least + 2 * batch;
+    const PlanRow row = make_plan(options).rows[0];
+    EXPECT_EQ(how_it_fits(row), "eagerly");
+    EXPECT_GE(row.time.total(), roomy.time.total());
+    options.card.memory = options.card.reserved + least;
+    EXPECT_EQ(how_it_fits(make_plan(options).rows[0]), "no");
+}
+
 TEST(Plans, GoFromOneRankToAThousand) {
     PlanOptions options = small_card();
     options.largest_batch = false;
@@ -79,6 +98,29 @@ TEST(Plans, AreShownAsAPageThatNeedsNothingElse) {
     EXPECT_NE(page.find("vit&lt;&amp;&gt; on NVIDIA H100"), page.npos);
     EXPECT_NE(page.find("<svg"), page.npos);
     for (const char* outside : {"<script", "http://", "https://", "<link"}) EXPECT_EQ(page.find(outside), page.npos);
+}
+
+// Speeds are plotted where the step fits, memory and traffic everywhere.
+TEST(Plans, ArePlottedAsFarAsTheyFit) {
+    PlanOptions options = small_card();
+    options.largest_batch = false;
+    options.precisions = {"32-true"};
+    options.strategies = {Strategy::ddp};
+    Plan plan = make_plan(options);
+    const auto points = [&] {
+        const std::string page = plan_page(plan, "vit");
+        std::vector<std::size_t> counts;
+        for (std::size_t svg = page.find("<svg"); svg != page.npos; svg = page.find("<svg", svg + 1)) {
+            const std::string plot = page.substr(svg, page.find("</svg>", svg) - svg);
+            const std::size_t path = plot.find("<path");
+            const std::string line = path == plot.npos ? "" : plot.substr(path, plot.find("/>", path) - path);
+            counts.push_back(std::size_t(std::ranges::count_if(line, [](char c) { return c == 'M' || c == 'L'; })));
+        }
+        return counts;
+    };
+    EXPECT_EQ(points(), (std::vector<std::size_t>{11, 11, 11, 11}));
+    for (PlanRow& row : plan.scaling) row.fits = row.ranks.count >= 8;
+    EXPECT_EQ(points(), (std::vector<std::size_t>{8, 8, 11, 11}));
 }
 
 TEST(Plans, RefuseWhatCannotBePlanned) {
