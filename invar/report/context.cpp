@@ -8,6 +8,7 @@
 
 #include "invar/core/shell.h"
 #include "invar/dist/communicator.h"
+#include "invar/dist/launcher.h"
 #include "invar/kernels/kernels.h"
 #include "invar/report/text.h"
 #include "invar/validate/command_line.h"
@@ -82,7 +83,7 @@ std::string resume_command(const ValidateOptions& options, const std::string& co
                            const std::vector<std::string>& overrides, std::int64_t seeds) {
     std::vector<std::string> words = words_for(options, overrides, seeds);
     words.emplace_back("--resume");
-    return command_line("validate", config, words, options.base.plugins);
+    return words_of(launch_from_environment()) + command_line("validate", config, words, options.base.plugins);
 }
 
 ReportContext validation_context(const Validation& v, const std::string& config,
@@ -110,6 +111,7 @@ ReportContext validation_context(const Validation& v, const std::string& config,
         (v.folder / (v.options.seeds > 1 ? fmt::format("fp32_seed{}", base.seed) : "fp32") / "config.yaml").string(),
         program_name());
     context.reproduce =
+        words_of(launch_from_environment()) +
         command_line("validate", config, words_for(v.options, overrides, v.options.seeds), base.plugins);
     if (const std::int64_t further = further_seeds(v); further > 0)
         context.further = resume_command(v.options, config, overrides, v.options.seeds + further);

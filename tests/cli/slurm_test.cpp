@@ -50,7 +50,7 @@ TEST_F(Slurm, JobsTrainWithTheVariablesOfTheirScript) {
 TEST_F(Slurm, JobsSaveBeforeTheirTimeIsOverAndGoOn) {
     const Result result = job(strike("runs/job-7", "kill -USR1 $(cat pid.0) $(cat pid.1)"));
     EXPECT_EQ(result.code, 0) << log();
-    EXPECT_TRUE(has(log(), "saved before the time limit; queued again")) << log();
+    EXPECT_TRUE(has(log(), "saved after USR1, as before a time limit; queued again")) << log();
     EXPECT_TRUE(has(log(), "restart 1: going on with runs/job-7")) << log();
     EXPECT_EQ(summary("runs/job-7")["status"], "finished");
     EXPECT_EQ(summary("runs/job-7")["steps"], 2000);
@@ -75,7 +75,7 @@ TEST_F(Slurm, JobsEndWhereNoRestartMendsThem) {
     EXPECT_FALSE(has(log(), "queued again")) << log();
     const Result often = job(strike("runs/job-7", "kill -KILL $(cat pid.0)"), "RESTARTS=0");
     EXPECT_NE(often.code, 0);
-    EXPECT_TRUE(has(log(), "not queued again (RESTARTS=0). To go on: invar train --resume runs/job-7")) << log();
+    EXPECT_TRUE(has(log(), "not queued again (RESTARTS=0). To go on: this script with --resume runs/job-7")) << log();
     EXPECT_FALSE(has(log(), "going on with")) << log();
 }
 
@@ -92,7 +92,43 @@ TEST_F(Slurm, JobsCountWhatARestartMayMend) {
     const Result diverged = shell(with_slurm_stand_in(folder_, 1) + "export INVAR=invar\nsbatch " + script() + words() +
                                   " optimizer=sgd optimizer.lr=1e30 trainer.on_instability=stop");
     EXPECT_EQ(diverged.code, 1) << log();
-    EXPECT_TRUE(has(log(), "the run diverged, which no restart mends; more: invar diagnose runs/job-7")) << log();
+    EXPECT_TRUE(has(log(), "which no restart mends; more: invar diagnose runs/job-7")) << log();
+}
+
+TEST_F(Slurm, JobsThatWentToTheirEndAreNotQueuedAgain) {
+    const Result result = shell(with_slurm_stand_in(folder_, 1) + "export INVAR=invar\nsbatch " + script() +
+                                small_words() + " optimizer=sgd optimizer.lr=1e30 trainer.on_instability=skip");
+    EXPECT_EQ(result.code, 1) << log();
+    EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+    EXPECT_TRUE(has(log(), "which no restart mends; more: invar diagnose runs/job-7")) << log();
+    EXPECT_FALSE(has(log(), "queued again")) << log();
+}
+
+TEST_F(Slurm, JobsThatEndBeforeThereIsARunAreQueuedAgain) {
+    const std::string start =
+        with_slurm_stand_in(folder_, 1) +
+        "printf '#!/bin/sh\\n[ -f once ] || { touch once; kill -KILL $$; }\\nexec invar \"$@\"\\n' "
+        "> struck; chmod +x struck\nexport INVAR=./struck\n";
+    EXPECT_EQ(shell(start + "sbatch " + script() + small_words()).code, 0) << log();
+    EXPECT_TRUE(has(log(), "ended with exit code 137 before there was a run; queued again (1 of 3 times)")) << log();
+    EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+    EXPECT_EQ(shell(start + "rm once; RESTARTS=0 sbatch " + script() + small_words({"exp_name=other"})).code, 137);
+    EXPECT_EQ(shell(start + "RESTARTS=often sbatch " + script() + small_words()).code, 2);
+    EXPECT_TRUE(has(log(), "RESTARTS=often: it takes a whole number, such as 3")) << log();
+}
+
+// Under its own name, with more epochs than it had; a lost rank then counts as in any other job.
+TEST_F(Slurm, JobsGoOnWithAnOlderRun) {
+    ASSERT_EQ(shell("invar train" + words() + " trainer.max_epochs=1 exp_name=older").code, 0);
+    const Result result =
+        shell(fmt::format("{}export INVAR=invar\ntimeout 200 sbatch {} --resume runs/older trainer.max_epochs=10 &\n"
+                          "job=$!\n{}wait $job",
+                          with_slurm_stand_in(folder_, 2), script(), strike("runs/older", "kill -KILL $(cat pid.1)")));
+    EXPECT_EQ(result.code, 0) << log();
+    EXPECT_TRUE(has(log(), "queued again from the last checkpoint (1 of 3 times)")) << log();
+    EXPECT_TRUE(has(log(), "restart 1: going on with runs/older")) << log();
+    EXPECT_EQ(summary("runs/older")["exp_name"], "older");
+    EXPECT_EQ(summary("runs/older")["steps"], 2000);
 }
 
 TEST_F(Slurm, TasksOfAnArrayHaveRunsOfTheirOwn) {
@@ -123,7 +159,7 @@ TEST_F(Slurm, OfThisMachineQueuesJobsAgain) {
                                 fmt::format("for i in $(seq 300); do {} && exit 0; sleep 1; done; exit 1", done()));
     const std::string told = slurp(folder_ / log);
     EXPECT_EQ(struck.code, 0) << told << shell("scancel " + id).err;
-    EXPECT_TRUE(has(told, "saved before the time limit; queued again")) << told;
+    EXPECT_TRUE(has(told, "saved after USR1, as before a time limit; queued again")) << told;
     EXPECT_TRUE(has(told, "restart 1: going on with " + run)) << told;
     EXPECT_TRUE(has(told, "queued again from the last checkpoint")) << told;
     EXPECT_TRUE(has(told, "restart 2: going on with " + run)) << told;
