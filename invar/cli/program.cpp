@@ -96,6 +96,10 @@ std::string fault_of(const CLI::App& command, const CLI::ParseError& error) {
         if (text.find(option->get_name()) == text.npos) continue;
         if (error.get_name() == "RequiredError")
             return fmt::format("{} is missing ({})", option->get_name(), option->get_option_text());
+        const std::size_t times = option->results().size();
+        if (error.get_name() == "ArgumentMismatch" && times > 1)
+            return fmt::format("{} is there {} times ({}) and is taken once", option->get_name(), times,
+                               fmt::join(option->results(), ", "));
         if (error.get_name() == "ArgumentMismatch") return option->get_name() + " needs a value";
         const std::string values = values_of(*option);
         return fmt::format("{} {}: {}", option->get_name(), fmt::join(option->results(), " "),
@@ -217,7 +221,7 @@ int run(int argc, char** argv) {
         return report_missing(stopped(), error);
     } catch (const RankError& error) {
         speak_for_the_first(error);
-        return report(stopped(), error.what());
+        return report(stopped(), error.what() + advice_on_loss(error));
     } catch (const Error& error) {
         return report(stopped(), error.what());
     } catch (const std::system_error& error) {
@@ -295,5 +299,7 @@ int invar::program(int argc, char** argv) {
     let_writes_fail();
     take_signals_aside();
     if (argc > 0 && argv[0][0] != '\0') set_program_name(std::filesystem::path(argv[0]).filename().string());
-    return start(argc, argv);
+    const int code = start(argc, argv);
+    ends_in_order();
+    return code;
 }

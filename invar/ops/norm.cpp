@@ -213,7 +213,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, cons
     if (x.size(-1) == 0) fail("batch_norm: the input {} has no channels", x.shape().str());
     const BatchOfRanks together = training ? BatchOfRanks::here() : BatchOfRanks{};
     if (training && !together && x.numel() == x.size(-1))
-        fail("batch_norm: one value a channel ({}) has no variance to train with; use a larger batch", x.shape().str());
+        fail(
+            "batch_norm: one value a channel ({}) has no variance to train with; use a larger batch, leave out a small "
+            "last one (data.drop_last=true), or on ranks take the statistics of all (trainer.sync_batchnorm=true)",
+            x.shape().str());
     if (!training && (!running_mean || !running_var))
         fail("batch_norm: without training it needs the running mean and variance");
     if (end.residual && end.residual.shape() != x.shape())
