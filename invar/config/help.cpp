@@ -60,7 +60,7 @@ std::string parts_help() {
 std::string keys_markdown() {
     const std::vector<KeyInfo> keys = config_keys();
     std::string text = section_markdown("", keys);
-    for (const std::string& section : config_sections()) text += "\n" + section_markdown(section, keys);
+    for (const std::string& section : config_sections()) text += fmt::format("\n{}", section_markdown(section, keys));
     return text;
 }
 

@@ -130,7 +130,9 @@ TEST_P(GpuLayers, SpreadPixelsOverWindowsThatTileTheImage) {
             backward(ye, exactly(g).detach());
             EXPECT_LE(distance(x.grad(), xe.grad()), rounding() + sums(w.numel() / layer.x[3])) << what;
             EXPECT_LE(distance(w.grad(), we.grad()), rounding() + sums(x.numel() / layer.x[3])) << what;
-            if (biased) EXPECT_LE(distance(b.grad(), be.grad()), rounding() + sums(y.numel() / y.size(-1))) << what;
+            if (biased) {
+                EXPECT_LE(distance(b.grad(), be.grad()), rounding() + sums(y.numel() / y.size(-1))) << what;
+            }
         }
 }
 

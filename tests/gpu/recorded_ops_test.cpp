@@ -85,7 +85,9 @@ TEST_F(Gpu, RecordsOpsThatCompareOrderAndCount) {
         both(on_gpu(values(2)).set_requires_grad(), to(labels(11), Device::cuda()), expected, slope);
         EXPECT_TRUE(bytes_of(y) == bytes_of(expected)) << recorded.name;
         ASSERT_EQ(gradient.defined(), slope.defined()) << recorded.name;
-        if (slope) EXPECT_TRUE(bytes_of(gradient) == bytes_of(slope)) << recorded.name << "'s gradient";
+        if (slope) {
+            EXPECT_TRUE(bytes_of(gradient) == bytes_of(slope)) << recorded.name << "'s gradient";
+        }
     }
 }
 

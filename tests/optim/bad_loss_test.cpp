@@ -111,7 +111,9 @@ TEST(GradScaler, SumsTheLossesOfALossThatIsNoScalar) {
         const Tensor losses = model(Tensor::from<float>({1, 2, 3}, {3})) + Tensor::from<float>({1, 2, last}, {3});
         backward(scaler.scale(losses), ops::ones({3}));
         ASSERT_EQ(scaler.loss().numel(), 1);
-        if (last == 3.0f) EXPECT_EQ(scaler.loss().item(), 0.5 - 2.5 + 6.0 + 1 + 2 + 3);
+        if (last == 3.0f) {
+            EXPECT_EQ(scaler.loss().item(), 0.5 - 2.5 + 6.0 + 1 + 2 + 3);
+        }
         scaler.step(optimizer);
         EXPECT_EQ(optimizer.state().skipped, last == 3.0f ? 0 : 1);
         EXPECT_EQ(optimizer.state().nonfinite, 0);

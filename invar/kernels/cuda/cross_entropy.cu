@@ -405,7 +405,7 @@ void CudaKernels::cross_entropy_in_place(const CrossEntropySpec& spec, const Vie
     constexpr std::int64_t kFewest = 8192;  // shorter rows do not keep so many threads busy
     const std::int64_t stride = logits.stride[logits.rank - 2];
     const bool whole = spec.classes >= kFewest && stride % 8 == 0 && stride >= spec.classes && aligned(logits.data);
-    static const std::size_t quarter = shared_bytes(4), half = shared_bytes(2);
+    [[maybe_unused]] static const std::size_t quarter = shared_bytes(4), half = shared_bytes(2);
     const auto run = [&](auto tag) {
         using T = typename decltype(tag)::type;
         const auto fits = [&](auto group, auto parts, std::size_t most) {
