@@ -24,6 +24,7 @@ namespace {
 std::atomic<bool> hurries = false;
 constexpr std::chrono::milliseconds kLookEvery(100);  // whether somebody wants us to stop
 constexpr int kCallEvery = 5;                         // looks: who is here
+constexpr double kMostBetween = 1;                    // seconds: for longer this process itself was stopped
 constexpr double kPatience = 10;                      // times the time-out, for those who may be on their way
 
 std::atomic<double>& timeout_seconds() {
@@ -81,18 +82,19 @@ std::unique_ptr<Communicator> make_within(double seconds, const Launch& launch,
             promise->set_exception(std::current_exception());
         }
     }).detach();
-    const Clock::time_point begin = Clock::now();
+    Clock::time_point last = Clock::now();
+    double waited = 0;
     bool told = false;
     for (;;) {
-        const Clock::time_point round =
-            Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                               std::chrono::duration<double>(std::min(timeout_seconds().load(), seconds)));
-        for (int looks = 0; Clock::now() < round && !hurries; ++looks) {
-            if (result.wait_until(std::min(round, Clock::now() + kLookEvery)) == std::future_status::ready)
+        const double round = waited + std::min(timeout_seconds().load(), seconds);
+        for (int looks = 0; waited < round && !hurries; ++looks) {
+            const std::chrono::duration<double> left(round - waited);
+            if (result.wait_for(std::min<std::chrono::duration<double>>(left, kLookEvery)) == std::future_status::ready)
                 return result.get();
+            const Clock::time_point now = Clock::now();
+            waited += std::min(std::chrono::duration<double>(now - std::exchange(last, now)).count(), kMostBetween);
             if (looks % kCallEvery == 0) roll.look();
         }
-        const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
         const RollCall::Missing missing = roll.missing();
         std::string who = missing.who;
         if (who.empty())
