@@ -4,10 +4,12 @@
 #include <stdlib.h>
 
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "invar/core/error.h"
 
@@ -22,6 +24,16 @@ std::mutex mutex;
 std::set<fs::path>& folders() {
     static auto* const all = new std::set<fs::path>;
     return *all;
+}
+
+// What is written into a folder while it is removed keeps it: then once more.
+void remove_while_written(const fs::path& folder) noexcept {
+    std::error_code error;
+    for (int again = 0; again < 100; ++again) {
+        fs::remove_all(folder, error);
+        if (!fs::exists(fs::symlink_status(folder, error))) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
 }
 
 }  // namespace
@@ -57,7 +69,7 @@ void TemporaryFolder::remove_every() noexcept {
         for (int again = 0; again < 100 && file < 0; ++again) {
             fs::rename(folder, aside, error);
             file = ::open(folder.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-            fs::remove_all(aside, error);
+            remove_while_written(aside);
         }
         fs::remove_all(folder, error);
     }
