@@ -19,6 +19,7 @@ install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES tools/pytorch/invar_probe.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/tools/pytorch)
 install(PROGRAMS scripts/wandb_upload.py scripts/validate_fp16.sh DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts)
+install(PROGRAMS scripts/slurm/train.sbatch scripts/slurm/train_nodes.sbatch DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts/slurm)
 
 if(TARGET invar_pango)
   set_target_properties(invar_pango PROPERTIES INSTALL_RPATH "$ORIGIN")

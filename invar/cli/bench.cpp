@@ -164,7 +164,8 @@ void add_bench(CLI::App& app, int& exit_code) {
     command->footer(
         example({"invar bench", "invar bench model=mlp model.hidden=[2048,2048] data.batch_size=512 --steps 50",
                  "invar bench fashion_mnist --precisions 32-true,bf16-mixed --json",
-                 "invar bench gpt data=chains --precisions bf16-mixed --recompute none,light,block"}));
+                 "invar bench gpt data=chains --precisions bf16-mixed --recompute none,light,block",
+                 "mpirun -n 2 invar bench fashion_mnist trainer.strategy=zero1"}));
     command->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
 }
 

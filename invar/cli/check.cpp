@@ -112,10 +112,10 @@ void add_check(CLI::App& app, int& exit_code) {
         ->check(CLI::PositiveNumber);
     command->add_flag("--json", arguments->json, "Print one JSON object for each check");
     command->footer(
-        example({"invar check fashion_mnist", "invar check data=synthetic model=mlp --json"}) +
+        example({"invar check fashion_mnist", "invar check data=synthetic model=mlp --json", "mpirun -n 4 invar check fashion_mnist"}) +
         "\n\nExits with 1 where a check fails, and with 0 where all pass or only warn.\nUnder mpirun or srun it "
         "looks instead at what every rank has and at how they reach each other." +
-        read_more("CHECK.md", "tells what each check does"));
+        read_more("CHECK.md", "tells what each check does") + read_more("RANKS.md", "what is looked at of ranks"));
     command->callback([arguments, &exit_code] { exit_code = check_command(*arguments, exit_code); });
 }
 

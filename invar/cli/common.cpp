@@ -191,8 +191,10 @@ bool takes_config(const CLI::App& command) {
 
 std::string example(const std::vector<std::string>& lines) {
     std::string text = "Example:";
-    for (const std::string& line : lines)
-        text += "\n  " + (line.starts_with("invar ") ? program_name() + line.substr(5) : line);
+    for (const std::string& line : lines) {
+        const std::size_t name = line.find("invar ");
+        text += "\n  " + (name == line.npos ? line : line.substr(0, name) + program_name() + line.substr(name + 5));
+    }
     return text;
 }
 

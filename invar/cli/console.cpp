@@ -153,27 +153,12 @@ std::string clock_time(double seconds) {
     return fmt::format("{}:{:02}:{:02}", whole / 3600, whole % 3600 / 60, whole % 60);
 }
 
-std::string human_count(std::int64_t n) {
-    std::string digits = std::to_string(n);
-    for (std::ptrdiff_t i = std::ptrdiff_t(digits.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
-        digits.insert(std::size_t(i), 1, ',');
-    return digits;
-}
-
 std::string count_of(std::int64_t n, std::string_view thing) {
     return fmt::format("{} {}{}", human_count(n), thing, n == 1 ? "" : "s");
 }
 
 std::string loss_text(double loss) {
     return Metric{}.str(loss);
-}
-
-std::string human_rate(double per_second) {
-    if (!(per_second >= 0) || per_second > 1e15) return "-";
-    if (per_second < 9.995) return fmt::format("{:.2f}", per_second);
-    if (per_second < 9999.5) return fmt::format("{:.0f}", per_second);
-    if (per_second < 999.95e3) return fmt::format("{:.1f}k", per_second / 1e3);
-    return fmt::format("{:.1f}M", per_second / 1e6);
 }
 
 std::string rate_text(const Rate& rate) {
@@ -200,8 +185,10 @@ std::vector<std::size_t> Table::widths() const {
 
 std::string no_room_for(const std::vector<std::string>& left_out) {
     if (left_out.empty()) return "";
-    return fmt::format("no room for {}: a wider terminal shows more, a pipe and --json all\n",
-                       fmt::join(left_out, ", "));
+    const std::string text =
+        fmt::format("no room for {}: a wider terminal shows more, a pipe and --json all", fmt::join(left_out, ", "));
+    return on_terminal() ? fmt::format("{}\n", fmt::join(wrapped(text, std::size_t(terminal_width())), "\n"))
+                         : text + "\n";
 }
 
 std::string Table::fitted(std::string_view indent, const std::vector<std::string>& dispensable,

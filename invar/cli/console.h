@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "invar/cli/output.h"
+#include "invar/report/text.h"
 #include "invar/train/speed.h"
 
 namespace invar::cli {
@@ -23,10 +24,8 @@ std::string paint(Colour colour, std::string_view text);
 
 std::string human_seconds(double seconds);                     // "4.2 ms", "0.42 s", "1 min 05 s", "2 h 03 min"
 std::string clock_time(double seconds);                        // "0:07", "1:02:33"
-std::string human_count(std::int64_t n);                       // "1,199,882"
 std::string count_of(std::int64_t n, std::string_view thing);  // "1 step", "1,200 steps"
 std::string loss_text(double loss);                            // six decimals, or what is left of a small one
-std::string human_rate(double per_second);                     // "987", "12.3k"
 std::string rate_text(const Rate& rate);                       // "12.3k tokens/s, MFU 41%"
 
 // Columns padded to their widest cell. The first one and columns of words are flush left; columns of numbers are flush

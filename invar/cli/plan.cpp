@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <optional>
 #include <set>
@@ -76,9 +77,9 @@ std::string table_of(const Plan& plan, bool searched) {
         for (const std::int64_t bytes : {r.memory.total, r.memory.evaluation, r.memory.held})
             cells.push_back(human_bytes(double(bytes)));
         cells.push_back(human_bytes(r.wire.total()));
-        cells.push_back(milliseconds(r.time.exposed));
-        cells.push_back(milliseconds(r.time.total()));
-        cells.push_back(human_rate(r.per_second));
+        cells.push_back(r.fits ? milliseconds(r.time.exposed) : "-");
+        cells.push_back(r.fits ? milliseconds(r.time.total()) : "-");
+        cells.push_back(r.fits ? human_rate(r.per_second) : "-");
         table.row(cells);
     }
     std::vector<std::string> left_out;
@@ -173,12 +174,14 @@ void show(const Plan& plan, const Config& config, bool searched) {
                     searched ? "; batch: the largest that fits" : ""));
     print(table_of(plan, searched));
     if (std::ranges::any_of(plan.rows, &PlanRow::eager)) say("eagerly: there is no room for the recording of a step");
-    say("");
-    say(
-        fmt::format("{}/s of all ranks, and of as many times one: {} of a node at {:.3g} GB/s, {:.3g} GB/s a card "
-                    "between nodes",
-                    plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
-    print(scaling_tables(plan));
+    if (std::ranges::any_of(plan.scaling, &PlanRow::fits)) {
+        say("");
+        say(
+            fmt::format("{}/s of all ranks, and their share of as many times one rank: {} of a node at {:.3g} GB/s, "
+                        "{:.3g} GB/s a card between nodes",
+                        plan.unit.name, count_of(card.node, "card"), 1e-9 * card.link, 1e-9 * card.network));
+        print(scaling_tables(plan));
+    }
     if (!plan.any_fits()) say(paint(Colour::red, what_may_help(plan, config, searched)));
 }
 
@@ -191,11 +194,12 @@ int plan_command(const PlanArguments& a) {
     for (const std::string& text : a.strategies)
         if (const Strategy strategy = parse_strategy(text); std::ranges::count(options.strategies, strategy) == 0)
             options.strategies.push_back(strategy);
-    const std::string wire = !a.wire.empty()                                             ? a.wire
-                             : options.base.trainer.reduce_precision.starts_with("bf16") ? "bf16"
-                                                                                         : "fp32";
-    check<UsageError>(wire == "fp32" || wire == "bf16", "--wire {}: gradients travel as fp32 or bf16", wire);
-    options.gradient_bytes = wire == "fp32" ? 4 : 2;
+    std::string wire = a.wire.empty() ? options.base.trainer.reduce_precision : a.wire;
+    std::ranges::transform(wire, wire.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    const bool bf16 = wire == "bf16" || wire == "bf16-mixed";
+    check<UsageError>(bf16 || wire == "fp32" || wire == "32-true", "--wire {}: gradients travel as fp32 or bf16",
+                      a.wire);
+    options.gradient_bytes = bf16 ? 2 : 4;
     options.ranks = a.ranks;
     options.largest_batch = !a.quick;
     std::vector<Precision> precisions;

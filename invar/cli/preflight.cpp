@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "invar/cli/console.h"
 #include "invar/core/error.h"
@@ -103,12 +105,42 @@ std::string speed_table_of(const Preflight& found) {
     return table.text("  ");
 }
 
+// "rank 1 on host n7", or "ranks 0-3, 8 on 2 hosts".
+std::string places_of(const Preflight& found, const std::vector<int>& ranks) {
+    if (ranks.size() == 1) return place_of(found, ranks.front());
+    std::set<std::string> hosts;
+    for (const int r : ranks) hosts.insert(found.ranks[std::size_t(r)].host);
+    std::string text;
+    for (std::size_t first = 0, end = 0; first < ranks.size(); first = end) {
+        for (end = first + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", ranks[first]);
+        if (end - first > 1) text += fmt::format("-{}", ranks[end - 1]);
+    }
+    return fmt::format("ranks {} on {}", text,
+                       hosts.size() == 1 ? "host " + *hosts.begin() : count_of(std::int64_t(hosts.size()), "host"));
+}
+
+// A line for each, whichever ranks have it.
+void say_problems(const Preflight& found) {
+    std::vector<std::pair<Problem, std::vector<int>>> told;
+    for (const Problem& p : found.problems) {
+        const auto same = std::ranges::find_if(told, [&](const auto& each) {
+            return each.first.mark == p.mark && each.first.what == p.what && each.first.text == p.text;
+        });
+        if (same == told.end())
+            told.push_back({p, {p.rank}});
+        else
+            same->second.push_back(p.rank);
+    }
+    for (const auto& [p, ranks] : told)
+        say(fmt::format("{}  {}: {}: {}", paint(p.mark == Mark::fail ? Colour::red : Colour::yellow, name_of(p.mark)),
+                        places_of(found, ranks), p.what, p.text));
+}
+
 void say_as_text(const Preflight& found) {
     print(table_of(found));
     print(speed_table_of(found));
-    for (const Problem& p : found.problems)
-        say(fmt::format("{}  {}: {}: {}", paint(p.mark == Mark::fail ? Colour::red : Colour::yellow, name_of(p.mark)),
-                        place_of(found, p.rank), p.what, p.text));
+    say_problems(found);
     if (found.mark() == Mark::fail) return;
     std::set<std::string> hosts;
     for (const RankFacts& facts : found.ranks) hosts.insert(facts.host);

@@ -138,7 +138,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
     return fmt::format("{}; see {}", fault_of(*where, error), help);
 }
 
-constexpr int kTrouble = 2;
+constexpr int kFailed = 1, kTrouble = 2;
 
 // The command that was asked for; "" where there is none.
 std::string command_of(const CLI::App& app) {
@@ -221,7 +221,7 @@ int run(int argc, char** argv) {
         return report_missing(stopped(), error);
     } catch (const RankError& error) {
         speak_for_the_first(error);
-        return report(stopped(), error.what() + advice_on_loss(error));
+        return report(error.first_lost >= 0 ? kFailed : stopped(), error.what() + advice_on_loss(error));
     } catch (const Error& error) {
         return report(stopped(), error.what());
     } catch (const std::system_error& error) {

@@ -30,6 +30,9 @@ std::string idle_lines(Setup& setup, const Config& config) {
         lines.push_back(fmt::format(
             "trainer.strategy={} has nothing to share out: this is one process (mpirun -n N starts several)",
             config.trainer.strategy));
+    if (setup.ranks->alone() && config.trainer.reduce_precision != TrainerConfig{}.reduce_precision)
+        lines.push_back(fmt::format("trainer.reduce_precision={} has nothing to send: this is one process",
+                                    config.trainer.reduce_precision));
     const auto modules = setup.model->modules();
     const bool norms = std::ranges::any_of(
         modules, [](const auto& each) { return dynamic_cast<const BatchNorm*>(each.second) != nullptr; });
@@ -39,6 +42,12 @@ std::string idle_lines(Setup& setup, const Config& config) {
     if (const std::string forgotten = launcher_forgotten(); setup.ranks->alone() && !forgotten.empty())
         lines.push_back(forgotten);
     return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+// Where ranks do not train as one process does.
+std::string apart_line(const Setup& setup) {
+    const std::string why = setup.ranks->alone() ? "" : setup.task->why_loss_is_no_mean();
+    return why.empty() ? "" : "each rank's loss is that of its part of a batch, not of the whole: " + why;
 }
 
 }  // namespace
@@ -67,6 +76,13 @@ void say_remarks(const std::vector<Remark>& remarks) {
             say(remark.text);
 }
 
+std::string shared_by(const Setup& setup) {
+    const Sharding& sharding = setup.optimizer->store().sharding();
+    return fmt::format("shared by {} ranks ({}, {}{}{})", setup.ranks->size(), setup.ranks->name(),
+                       name_of(sharding.strategy), sharding.wire == Dtype::bf16 ? ", gradients sent in BF16" : "",
+                       sharding.overlap ? "" : ", after backward");
+}
+
 std::string run_lines(Setup& setup, const Config& config) {
     const Loader& data = *setup.train_data;
     const std::int64_t to_validate = setup.test_data->samples_per_epoch();
@@ -83,12 +99,10 @@ std::string run_lines(Setup& setup, const Config& config) {
         for (const std::string& note : loader->dataset().notes()) text += note + "\n";
     text += fmt::format("batches of {}", data.options().batch_size);
     if (setup.accumulate > 1) text += fmt::format(", {} to a step", setup.accumulate);
-    if (!setup.ranks->alone())
-        text += fmt::format(", shared by {} ranks ({}, {})", setup.ranks->size(), setup.ranks->name(),
-                            name_of(setup.optimizer->store().sharding().strategy));
+    if (!setup.ranks->alone()) text += ", " + shared_by(setup);
     text += fmt::format("; {} step{}, {} an epoch", setup.total_steps, setup.total_steps == 1 ? "" : "s",
                         setup.steps_per_epoch);
-    for (const std::string& more : {announce_average(setup), idle_lines(setup, config)})
+    for (const std::string& more : {announce_average(setup), apart_line(setup), idle_lines(setup, config)})
         if (!more.empty()) text += "\n" + more;
     return text;
 }

@@ -15,6 +15,8 @@ std::string amp_lines(const Setup& setup);
 void say_why_on_cpu(const Config& config);
 // What a task remarks, a line each; warnings on standard error.
 void say_remarks(const std::vector<Remark>& remarks);
+// "shared by 2 ranks (Open MPI v4.1.4, zero1)".
+std::string shared_by(const Setup& setup);
 std::string run_lines(Setup& setup, const Config& config);
 
 }  // namespace invar::cli

@@ -76,7 +76,7 @@ Config resolve(TrainArguments& arguments) {
 
 // A low precision that nobody has compared with FP32 deserves a word; with --require-validated it does not start.
 std::string check_validated(const TrainArguments& arguments, const Config& config) {
-    std::string again = program_name() + " validate";
+    std::string again = words_of(launch_from_environment()) + program_name() + " validate";
     const std::string given =
         arguments.resume.empty() ? arguments.config() : RunFolder::config_of(arguments.resume).string();
     if (!given.empty()) again += " " + shell_word(given);
@@ -325,7 +325,9 @@ void add_train(CLI::App& app, int& exit_code) {
     command->footer(example({"invar train mnist_convnet --mixed_precision bf16 trainer.max_epochs=3",
                              "invar train data=synthetic trainer=fp16_safe optimizer.lr=3e-4",
                              "invar train --resume runs/mnist_convnet",
-                             "invar train --resume runs/mnist_convnet --checkpoint best optimizer.lr=1e-4"}));
+                             "invar train --resume runs/mnist_convnet --checkpoint best optimizer.lr=1e-4",
+                             "mpirun -n 4 invar train fashion_mnist trainer.strategy=zero1"}) +
+                    read_more("RANKS.md", "tells how several processes train together, under mpirun or Slurm"));
     command->callback([arguments, &exit_code] { exit_code = train(*arguments, exit_code); });
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "invar/cli/commands.h"
 #include "invar/cli/common.h"
@@ -37,6 +38,8 @@ class RunsInTurn : public Observer {
         ++run_;
         if (!quiet_) say(fmt::format("{} {}", numbered(), folder.path().string()));
         if (!quiet_) say(amp_lines(setup));
+        if (!quiet_ && !setup.ranks->alone() && !std::exchange(shared_told_, true))
+            say("batches of all runs are " + shared_by(setup));
         line_.emplace(setup.precision.name(), quiet_);
         line_->started(setup, folder, progress);
     }
@@ -66,7 +69,7 @@ class RunsInTurn : public Observer {
   private:
     std::string numbered() const { return paint(Colour::bold, fmt::format("run {} of {}", run_, runs_)); }
 
-    bool quiet_;
+    bool quiet_, shared_told_ = false;
     int runs_, run_ = 0;
     std::int64_t every_;
     std::optional<ProgressLine> line_;
@@ -168,7 +171,7 @@ void add_validate(CLI::App& app, int& exit_code) {
     command->footer(
         example({"invar validate fashion_mnist", "invar validate data=synthetic model=mlp trainer=fp16_safe --seeds 3",
                  "invar validate mnist_convnet trainer.max_epochs=3 --candidates 16-mixed --json",
-                 "invar validate fashion_mnist --seeds 8 --resume"}) +
+                 "invar validate fashion_mnist --seeds 8 --resume", "mpirun -n 4 invar validate fashion_mnist"}) +
         "\n\nWrites report.md, report.json and report.html. Ends with 0 on PASS (one seed: difference below 1%; "
         "several: "
         "equivalence\nestablished), 3 on MARGINAL, 1 on FAIL (above 2%, or established), 4 on INVALID (FP32 itself "

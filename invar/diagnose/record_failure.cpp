@@ -53,7 +53,13 @@ Finding record_failure(Setup& setup, const FailedStep& step) {
 Explanation explain(Setup& setup, const FailedStep& step) {
     Explanation why;
     why.command = program_name() + " diagnose " + shell_word(step.run.string());
+    const bool finite = step.found.kind == Instability::Kind::loss_diverged;
     if (!setup.ranks->alone()) {
+        // Weights have gone on since, and no rank's part is the one to keep: one process trains the whole step again.
+        if (finite) {
+            why.command += fmt::format(" --step {}", step.progress().step + 1);
+            return why;
+        }
         try {
             save(setup, step);
             why.cause = fmt::format("rank {}'s part of the step is kept", rank_of(step));
@@ -62,7 +68,6 @@ Explanation explain(Setup& setup, const FailedStep& step) {
         }
         return why;
     }
-    const bool finite = step.found.kind == Instability::Kind::loss_diverged;
     const Finding finding = finite ? Finding{} : record_failure(setup, step);
     if (finding) why.remedy = finding.remedy, why.verified = finding.verified;
     const bool elsewhere = finding && (finding.blame == Blame::data || finding.blame == Blame::weights);

@@ -92,16 +92,25 @@ std::string words_of(const Launch& launch) {
 std::string launcher_forgotten() {
     if (is_set("SLURM_STEP_ID") || is_set(kOpenMpi.size) || is_set(kHydra.size)) return "";
     const int tasks = is_set("SLURM_JOB_ID") ? number("SLURM_NTASKS", 1) : 1;
-    if (tasks < 2) return "";
-    return fmt::format("this is one process, and the Slurm job has {} tasks: srun --mpi=pmix starts it as so many",
-                       tasks);
+    if (tasks >= 2)
+        return fmt::format("this is one process, and the Slurm job has {} tasks: srun --mpi=pmix starts it as so many",
+                           tasks);
+    // Of PyTorch's launchers, and set by hand for them.
+    if (is_set("RANK") && is_set("WORLD_SIZE") && std::string(std::getenv("WORLD_SIZE")) != "1")
+        return fmt::format(
+            "this is one process; RANK and WORLD_SIZE={} are PyTorch's, and are not heeded: mpirun -n N "
+            "starts it as several",
+            std::getenv("WORLD_SIZE"));
+    return "";
 }
 
 Launch launch_from_environment() {
     // A batch script has Slurm's variables too, but only what srun starts has a task of a step.
     const bool task = is_set("SLURM_STEP_NUM_TASKS") && is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
-    if (is_set(kOpenMpi.size)) return launch_of(kOpenMpi);  // mpirun starts its daemons by srun: asked first
-    if (task) {
+    // Both kinds of mpirun start their daemons by srun, each of them a task of a step: asked first.
+    const bool hydra = is_set(kHydra.size) && is_set(kHydra.local_size);
+    if (is_set(kOpenMpi.size)) return launch_of(kOpenMpi);
+    if (task && !hydra) {
         Launch launch = launch_of(kSlurm);
         launch.local_size = number("SLURM_NTASKS_PER_NODE", launch.size);
         if (is_set("PMIX_RANK"))

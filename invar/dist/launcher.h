@@ -17,7 +17,8 @@ struct Launch {
 
 // The words that start as many again, with a space behind them: "mpirun -n 4 "; "" for one process.
 std::string words_of(const Launch& launch);
-// Where a batch job of several tasks starts this process without its launcher: what to say of it; else "".
+// Where a batch job of several tasks starts this process without its launcher, or one that is no launcher of ours
+// started several: what to say of it; else "".
 std::string launcher_forgotten();
 // Whether those that were launched have been joined, as join_world() does.
 bool world_joined() noexcept;

@@ -318,7 +318,7 @@ class TransportCommunicator final : public Communicator {
     std::string leaving_;
     std::exception_ptr error_;
     double busy_ = 0.0, waited_ = 0.0;
-    std::int64_t step_ = 0;
+    std::int64_t step_ = -1;
     int rank_ = 0, size_ = 1;
     std::string name_, way_;  // of tensors that are not the host's; "" before anybody asked
     std::unique_ptr<DeviceCollectives> collectives_;

@@ -104,7 +104,9 @@ ParameterStore::ParameterStore(std::vector<Parameter*> parameters, const std::ve
     if (options.shadow) shadow_ = flat_array(total_, *options.shadow, device, Purpose::weights);
     if (!sharding_.shares_gradients()) gradients_ = flat_array(total_, Dtype::f32, device, Purpose::gradients);
     if (sharding_.spread()) gradient_share_ = flat_array(share_, Dtype::f32, device, Purpose::gradients);
-    if (shares) weight_share_ = flat_array(share_, options.weights, device, Purpose::masters);
+    if (shares)
+        weight_share_ = flat_array(share_, options.weights, device,
+                                   options.weights == Dtype::f32 ? Purpose::masters : Purpose::weights);
     for (int i = 0; i < moments; ++i)
         moments_.push_back(flat_array(shares ? share_ : total_, Dtype::f32, device, Purpose::optimizer));
     missed_ = flat_array(std::int64_t(parameters_.size()), Dtype::i64, device, Purpose::optimizer);

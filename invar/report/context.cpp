@@ -54,7 +54,7 @@ std::string back_to_fp32(const Validation& v, const std::string& config, const s
     const TrainerConfig& trainer = v.options.base.trainer;
     if (trainer.amp_level != "auto") words.push_back("trainer.amp_level=auto");
     if (!trainer.precision_overrides.empty()) words.push_back("trainer.precision_overrides=null");
-    return command_line("train", config, words, v.options.base.plugins);
+    return words_of(launch_from_environment()) + command_line("train", config, words, v.options.base.plugins);
 }
 
 // The words of `invar validate` that ask for all of it.

@@ -230,6 +230,7 @@ std::string svg_plot(const Plot& plot) {
     }
     const Ticks ticks = nice_ticks(xs.low, xs.high, 6);
     for (const double value : ticks.values) {
+        if (plot.x_doubles && value != std::round(value)) continue;
         svg += line_between(x(value), kHeight - kBottom, x(value), kHeight - kBottom + 4, "axis");
         // A label at the very edge stays inside of the picture.
         const bool at_edge = x(value) > kWidth - kRight - 12;

@@ -33,6 +33,21 @@ std::string human_bytes(double bytes) {
     return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
 }
 
+std::string human_count(std::int64_t n) {
+    std::string digits = std::to_string(n);
+    for (std::ptrdiff_t i = std::ptrdiff_t(digits.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
+        digits.insert(std::size_t(i), 1, ',');
+    return digits;
+}
+
+std::string human_rate(double per_second) {
+    if (!(per_second >= 0) || per_second > 1e15) return "-";
+    if (per_second < 9.995) return fmt::format("{:.2f}", per_second);
+    if (per_second < 9999.5) return fmt::format("{:.0f}", per_second);
+    if (per_second < 999.95e3) return fmt::format("{:.1f}k", per_second / 1e3);
+    return fmt::format("{:.1f}M", per_second / 1e6);
+}
+
 std::string report_duration(double seconds) {
     if (!std::isfinite(seconds)) return "n/a";
     if (seconds < 60) return fmt::format("{:.2f} s", seconds);

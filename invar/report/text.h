@@ -9,6 +9,8 @@
 namespace invar {
 
 std::string human_bytes(double bytes);              // "28.7 MiB"
+std::string human_count(std::int64_t n);            // "1,199,882"
+std::string human_rate(double per_second);          // "987", "12.3k"
 std::string report_duration(double seconds);        // "19m 39s", "4.21 s"
 std::string report_change(double from, double to);  // "-15.0%", "+0.15%"; "n/a" where there is no share of `from`
 std::string report_number(double value);            // four significant digits, or as many as an accuracy needs

@@ -1,5 +1,6 @@
 #include "invar/train/in_flight.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -38,12 +39,14 @@ ReportedStep InFlight::take(const StepReport& report) {
     if (std::isnan(found.step.grad_norm)) found.step.grad_norm = std::numeric_limits<float>::quiet_NaN();
     samples_ += step.samples;
     samples_since_ += step.samples;
-    if (++reported_ == kWarmUps) warm_up_seconds_ = reported.seconds, warm_up_samples_ = samples_;
+    if (++reported_ == kWarmUps)
+        warm_up_seconds_ = std::min(reported.seconds, clock_.seconds()), warm_up_samples_ = samples_;
     return reported;
 }
 
 // When a step ended, in seconds of training. The device says how long after the first one of this stretch; when its
-// report came to be read depends on what the host was doing.
+// report came to be read depends on what the host was doing: where that of the first one was read late, the others seem
+// to end later than now.
 double InFlight::end_of(const StepReport& report) {
     if (!stretch_) stretch_ = {clock_.seconds(), report.ended_ns};
     return stretch_->seconds + 1e-9 * double(report.ended_ns - stretch_->ended_ns);
@@ -52,6 +55,7 @@ double InFlight::end_of(const StepReport& report) {
 void InFlight::stop_clock() {
     clock_.stop();
     stretch_.reset();
+    rated_at_ = std::min(rated_at_, clock_.seconds());
 }
 
 double InFlight::rate_until(const ReportedStep& step) {

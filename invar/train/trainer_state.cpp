@@ -162,6 +162,10 @@ void Trainer::resume_from(const Resume& resume) {
                 fmt::format("trainer.ema_decay={:g}: the checkpoint holds no averaged weights; the average begins with "
                             "the weights of step {}",
                             config_.trainer.ema_decay, progress_.step + 1));
+        const double begins_at = setup_.scaling.init_scale, goes_on_at = setup_.scaler->get_scale();
+        if (setup_.scaler->enabled() && !setup_.scaling.dynamic && goes_on_at != begins_at)
+            notes_.push_back(fmt::format("scaler.init_scale={:g} is where a run begins: this one goes on at {:g}",
+                                         begins_at, goes_on_at));
         if (!setup_.average && was_averaged)
             notes_.push_back("trainer.ema_decay=0: the averaged weights of the checkpoint are let go");
     }

@@ -43,11 +43,16 @@ TEST_F(Planning, WritesJsonLinesAndAPage) {
 }
 
 TEST_F(Planning, EndsWithOneWhereNothingFits) {
-    const Result result = invar(plan({"--memory", "0.76", "data.batch_size=4096", "--quick"}));
+    const Result result = invar(plan({"--memory", "0.76", "data.batch_size=4096", "--quick", "--html", "plan.html"}));
     EXPECT_EQ(result.code, 1);
     EXPECT_TRUE(has(result.out, "nothing fits; use a smaller batch or trainer.recompute=block or a larger card"))
         << result.out;
-    EXPECT_TRUE(has(result.out, "too large"));
+    EXPECT_FALSE(has(result.out, "  1024 ")) << "a table of nothing: " << result.out;
+    EXPECT_TRUE(has(result.out, " -\n")) << "no time of what cannot be: " << result.out;
+    const std::string page = slurp(folder_ / "plan.html");
+    EXPECT_TRUE(has(page, "Nothing fits"));
+    EXPECT_TRUE(has(page, "memory of a rank at the peak of a step")) << "what it would hold is plotted";
+    EXPECT_FALSE(has(page, "s of all ranks, 32-true")) << "and no time";
 }
 
 TEST_F(Planning, AdvisesOnlyWhatTheTablesDoNotContradict) {

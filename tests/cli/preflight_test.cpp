@@ -85,6 +85,9 @@ TEST_F(Preflight, NamesTheRankWithoutItsData) {
     EXPECT_TRUE(has(error_of(bad), "data")) << bad.err;
     EXPECT_TRUE(has(bad.out, "FAIL")) << bad.out;
     EXPECT_FALSE(has(bad.out, "can train together")) << bad.out;
+    const Result none = shell("cd start; " + ranks(3, words, "openmpi", "cd ../bad;"));
+    EXPECT_TRUE(has(none.out, "FAIL  ranks 0-2 on host " + here() + ": data: ")) << "said once: " << none.out;
+    EXPECT_FALSE(has(none.out, "FAIL  rank ")) << none.out;
 }
 
 TEST_F(Preflight, NamesTheRankWithoutADisk) {

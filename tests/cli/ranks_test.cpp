@@ -63,6 +63,8 @@ TEST_F(Ranks, ValidateTogether) {
                               small_words({"exp_name=judged", "trainer.strategy=zero1", "model.dropout=0"});
     const Result two = shell(ranks(2, words)), one = shell("invar " + words);
     EXPECT_EQ(two.code, one.code) << two.out << two.err;
+    const std::string report = slurp(folder_ / "runs/judged/report.md");
+    EXPECT_TRUE(has(report, "\nmpirun -n 2 invar train ")) << "the way back is theirs, too: " << report;
     const auto verdict = [](const Result& result) {
         const std::size_t line = result.out.rfind("{", result.out.rfind("\"verdict\""));
         return nlohmann::json::parse(result.out.substr(line, result.out.find('\n', line) - line));
@@ -88,6 +90,18 @@ TEST_F(Ranks, KeepAStepThatFailed) {
         EXPECT_TRUE(has(replayed.out, "the part of rank ")) << replayed.out;
         EXPECT_TRUE(has(replayed.out, "to blame") || has(replayed.out, "remedy")) << replayed.out;
     }
+}
+
+// Finite, and far off: the whole step is what one process can train again, and no rank's part.
+TEST_F(Ranks, LeadToTheWholeStepWhereTheyDiverge) {
+    const Result broken = shell("timeout 120 mpirun.openmpi -n 2 invar train lesson_exp_loss trainer.device=cpu "
+                                "trainer.max_steps=40 exp_name=far");
+    EXPECT_NE(broken.code, 0);
+    EXPECT_TRUE(has(broken.err, "more: invar diagnose runs/far --step 2)")) << broken.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/far/failure"));
+    const Result found = shell("invar diagnose runs/far --step 2");
+    EXPECT_TRUE(has(found.out, "the step is finite, its loss is 25205")) << found.out << found.err;
+    EXPECT_TRUE(has(broken.err, "loss 25205")) << broken.err;
 }
 
 // Gradients overflow from the sixth step on: all go back to the last checkpoint, and on in a safer precision.
@@ -209,6 +223,17 @@ TEST_F(Ranks, NoticeOneThatHangs) {
     EXPECT_NE(result.code, 0);
     EXPECT_TRUE(has(result.err, "rank 1 gives no answer at step ")) << result.err;
     EXPECT_FALSE(has(result.err, "rank 2 failed")) << "who tells of another is not to blame";
+}
+
+// A bench counts no steps of training.
+TEST_F(Ranks, NoticeOneThatHangsInABench) {
+    const std::string words =
+        "bench --steps 1000000 --precisions 32-true trainer.device=cpu" + small_words({"trainer.rank_timeout=1"});
+    const Result result =
+        shell(ranks(2, words, "openmpi", tell_launch()) + until_waits(1) +
+              " while waits; do sleep 0.01; done; sleep 0.5; kill -STOP $(cat pid.1); wait $ranks");
+    EXPECT_EQ(result.code, 1);
+    EXPECT_TRUE(has(result.err, "error: rank 1 gives no answer: it has ended, hangs or was stopped")) << result.err;
 }
 
 TEST_F(Ranks, AreHeardWhereTheFirstOneHangs) {

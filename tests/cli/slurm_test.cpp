@@ -50,7 +50,7 @@ TEST_F(Slurm, JobsTrainWithTheVariablesOfTheirScript) {
 TEST_F(Slurm, JobsSaveBeforeTheirTimeIsOverAndGoOn) {
     const Result result = job(strike("runs/job-7", "kill -USR1 $(cat pid.0) $(cat pid.1)"));
     EXPECT_EQ(result.code, 0) << log();
-    EXPECT_TRUE(has(log(), "saved after USR1, as before a time limit; queued again")) << log();
+    EXPECT_TRUE(has(log(), "saved after USR1, as before a time limit; queued again\nUSR1 came within ")) << log();
     EXPECT_TRUE(has(log(), "restart 1: going on with runs/job-7")) << log();
     EXPECT_EQ(summary("runs/job-7")["status"], "finished");
     EXPECT_EQ(summary("runs/job-7")["steps"], 2000);
@@ -104,14 +104,18 @@ TEST_F(Slurm, JobsThatWentToTheirEndAreNotQueuedAgain) {
     EXPECT_FALSE(has(log(), "queued again")) << log();
 }
 
+// By USR1, too, where it comes before anybody heeds it.
 TEST_F(Slurm, JobsThatEndBeforeThereIsARunAreQueuedAgain) {
     const std::string start =
         with_slurm_stand_in(folder_, 1) +
-        "printf '#!/bin/sh\\n[ -f once ] || { touch once; kill -KILL $$; }\\nexec invar \"$@\"\\n' "
-        "> struck; chmod +x struck\nexport INVAR=./struck\n";
+        "printf '#!/bin/sh\\n[ -f once ] || { touch once; kill -$STRUCK $$; }\\nexec invar \"$@\"\\n' "
+        "> struck; chmod +x struck\nexport INVAR=./struck STRUCK=KILL\n";
     EXPECT_EQ(shell(start + "sbatch " + script() + small_words()).code, 0) << log();
     EXPECT_TRUE(has(log(), "ended with exit code 137 before there was a run; queued again (1 of 3 times)")) << log();
     EXPECT_EQ(summary("runs/job-7")["status"], "finished");
+    EXPECT_EQ(shell(start + "rm once; STRUCK=USR1 sbatch " + script() + small_words({"exp_name=early"})).code, 0);
+    EXPECT_TRUE(has(log(), "ended with exit code 138 before there was a run; queued again (1 of 3 times)")) << log();
+    EXPECT_FALSE(has(log(), "saved after USR1")) << log();
     EXPECT_EQ(shell(start + "rm once; RESTARTS=0 sbatch " + script() + small_words({"exp_name=other"})).code, 137);
     EXPECT_EQ(shell(start + "RESTARTS=often sbatch " + script() + small_words()).code, 2);
     EXPECT_TRUE(has(log(), "RESTARTS=often: it takes a whole number, such as 3")) << log();

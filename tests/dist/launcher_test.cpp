@@ -44,6 +44,7 @@ class Environment {
                                  "SLURM_NTASKS",
                                  "SLURM_NTASKS_PER_NODE",
                                  "TORCHELASTIC_RUN_ID",
+                                 "RANK",
                                  "WORLD_SIZE"})
             ::unsetenv(name);
     }
@@ -90,6 +91,24 @@ TEST(Launcher, KnowsMpich) {
     EXPECT_EQ(launch_from_environment().rank, 1);
 }
 
+// Its daemon is the one task of a step of Slurm, and what it starts inherits that task's variables.
+TEST(Launcher, KnowsMpichInAJobOfSlurm) {
+    const Environment hydra({{"PMI_RANK", "1"},
+                             {"PMI_SIZE", "2"},
+                             {"PMI_FD", "5"},
+                             {"MPI_LOCALRANKID", "1"},
+                             {"MPI_LOCALNRANKS", "2"},
+                             {"SLURM_JOB_ID", "7"},
+                             {"SLURM_PROCID", "0"},
+                             {"SLURM_STEP_NUM_TASKS", "1"},
+                             {"SLURM_STEP_ID", "0"}});
+    const Launch launch = launch_from_environment();
+    EXPECT_EQ(launch.size, 2);
+    EXPECT_EQ(launch.rank, 1);
+    EXPECT_EQ(words_of(launch), "mpirun -n 2 ");
+    EXPECT_EQ(launcher_forgotten(), "");
+}
+
 TEST(Launcher, KnowsTasksOfSlurmFromItsBatchScripts) {
     {
         const Environment script({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
@@ -119,8 +138,18 @@ TEST(Launcher, IsMissedInABatchJobOfSeveralTasks) {
         const Environment step({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}});
         EXPECT_EQ(launcher_forgotten(), "");
     }
-    const Environment single({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}});
-    EXPECT_EQ(launcher_forgotten(), "");
+    {
+        const Environment single({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}});
+        EXPECT_EQ(launcher_forgotten(), "");
+    }
+    {
+        const Environment alone({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+        EXPECT_EQ(launcher_forgotten(), "");
+    }
+    const Environment torch({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+    EXPECT_EQ(launcher_forgotten(),
+              "this is one process; RANK and WORLD_SIZE=2 are PyTorch's, and are not heeded: mpirun -n N starts it as "
+              "several");
 }
 
 TEST(Launcher, RefusesWhatCannotBe) {

@@ -41,5 +41,18 @@ TEST(InFlight, RatesStepsByTheSamplesSinceItWasLastAsked) {
     EXPECT_EQ(steps.in_flight.rate_until(third), 0.0) << "nothing since";
 }
 
+// A report that was read late makes those behind it seem to come from the future.
+TEST(InFlight, HasASpeedWhereTheHostWasBehindTheDevice) {
+    Steps steps;
+    steps.in_flight.start_clock();
+    for (int i = 0; i < 5; ++i) steps.in_flight.rate_until(steps.end_at(100 + i));
+    steps.in_flight.stop_clock();
+    steps.in_flight.start_clock();
+    const ReportedStep next = steps.end_at(200);
+    steps.in_flight.stop_clock();
+    EXPECT_GT(steps.in_flight.speed({}).samples_per_s, 0.0);
+    EXPECT_GT(steps.in_flight.rate_until(next), 0.0);
+}
+
 }  // namespace
 }  // namespace invar

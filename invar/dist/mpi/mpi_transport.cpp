@@ -30,12 +30,16 @@ struct Note {
     Kind kind;
     std::int32_t length = 0;  // of the text
     std::int64_t calls = 0;   // that the sender has come to
-    std::int64_t step = 0;    // of training: how many are done
+    std::int64_t step = -1;   // of training: how many are done; -1: none was begun
     char text[1000] = {};
 };
 constexpr int kNoteTag = 1, kPieceTag = 2;
 constexpr int kPatience = 10;  // times the time-out, for those who live
 constexpr std::chrono::milliseconds kToAnswer(2000);
+
+std::string at_step(std::int64_t done) {
+    return done < 0 ? "" : fmt::format(" at step {}", done + 1);
+}
 
 void check_mpi(int code, const char* what) {
     if (code == MPI_SUCCESS) return;
@@ -189,7 +193,7 @@ class MpiTransport final : public Transport {
                 return;
             case Note::Kind::failed:
                 if (text().starts_with("rank ")) throw RankError(text());  // it tells of another
-                fail<RankError>("rank {} failed at step {}: {}", from, note.step + 1, text());
+                fail<RankError>("rank {} failed{}: {}", from, at_step(note.step), text());
         }
     }
 
@@ -278,18 +282,18 @@ class MpiTransport final : public Transport {
         const double seconds = std::chrono::duration<double>(waited).count();
         if (silent.first >= 0)
             throw RankError(
-                fmt::format("rank {} gives no answer at step {}: it has ended, hangs or was stopped (waited {:.0f} s)",
-                            silent.names, step_ + 1, seconds),
+                fmt::format("rank {} gives no answer{}: it has ended, hangs or was stopped (waited {:.0f} s)",
+                            silent.names, at_step(step_), seconds),
                 silent.first);
         if (waited < asks_after(kPatience)) return;
         if (late.first >= 0)
             throw RankError(
-                fmt::format("rank {} lives, but has not come to where the others wait at step {} for {:.0f} s; is it "
+                fmt::format("rank {} lives, but has not come to where the others wait{} for {:.0f} s; is it "
                             "reading slow data, or out of memory?",
-                            late.names, step_ + 1, seconds),
+                            late.names, at_step(step_), seconds),
                 late.first);
-        fail<RankError>("the ranks wait for each other at step {} for {:.0f} s: the network is slow or broken",
-                        step_ + 1, seconds);
+        fail<RankError>("the ranks wait for each other{} for {:.0f} s: the network is slow or broken", at_step(step_),
+                        seconds);
     }
 
     // Somebody wants us to stop: whether all are alive to do so together is asked once, soon.
@@ -307,7 +311,7 @@ class MpiTransport final : public Transport {
     int watched_ = 1;  // time-outs in what somebody waits for beside the calls
     MPI_Comm data_ = MPI_COMM_NULL, notes_ = MPI_COMM_NULL;
     int rank_ = 0, size_ = 1;
-    std::int64_t calls_ = 0, step_ = 0;
+    std::int64_t calls_ = 0, step_ = -1;
     std::array<std::vector<std::byte>, 2> parts_;  // of other ranks: one that is looked at, one that comes
     std::list<Sending> sending_;                   // their bytes must stay where they are
     std::vector<Note> answers_;
