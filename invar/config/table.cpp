@@ -154,7 +154,7 @@ std::vector<Field> make_fields() {
              "Keep an exponential moving average of the weights, such as 0.999: the share of itself that it keeps at "
              "each step. Validations, eval, predict, sample and export use it; 0 keeps none."),
          key("ema_warmup", &T::ema_warmup, any(),
-             "Let the average follow faster at first: a share of (1 + n) / (10 + n) after n steps, up to ema_decay."),
+             "Let the average follow faster at first: a share of (1 + n) / (10 + n) where n steps came before, up to ema_decay."),
          key("max_epochs", &T::max_epochs, at_least(1), "Epochs to train for.", {"epochs"}),
          key("max_steps", &T::max_steps,
              custom("at least 1, or -1 for no limit", [](double v) { return v >= 1 || v == -1; }),
