@@ -73,7 +73,7 @@ void check_command(const CLI::App& app, int argc, char** argv) {
         check<UsageError>(std::find(names.begin(), names.end(), word) != names.end(),
                           "unknown command '{}'{}; there are {}", word.substr(0, 80), did_you_mean(word, names),
                           fmt::join(names, ", "));
-        return check_together(word);
+        return check_command_for_ranks(word);
     }
 }
 
@@ -149,12 +149,13 @@ std::string command_of(const CLI::App& app) {
 int report(int code, std::string message) {
     message.erase(message.find_last_not_of('\n') + 1);
     fail_world(message);
-    warn("error: " + speak_up_by_oneself() + message);
+    warn("error: " + unmute_if_failed_alone() + message);
+    wait_for_first_to_report();
     return code;
 }
 
 int report_missing(int code, const MissingRanks& error) {
-    if (error.to_be_said_here) speak_up();
+    if (error.to_be_said_here) unmute();
     if (!StopOnSignal::requested()) return warn(fmt::format("error: {}", error.what())), code;
     warn(fmt::format("interrupted by {}: {}", StopOnSignal::name(), error.what()));
     return StopOnSignal::exit_code();
@@ -220,8 +221,8 @@ int run(int argc, char** argv) {
     } catch (const MissingRanks& error) {
         return report_missing(stopped(), error);
     } catch (const RankError& error) {
-        speak_for_the_first(error);
-        return report(error.first_lost >= 0 ? kFailed : stopped(), error.what() + advice_on_loss(error));
+        unmute_if_first_is_lost(error);
+        return report(error.first_lost >= 0 ? kFailed : stopped(), error.what() + advice_on_lost_rank(error));
     } catch (const Error& error) {
         return report(stopped(), error.what());
     } catch (const std::system_error& error) {
@@ -300,6 +301,6 @@ int invar::program(int argc, char** argv) {
     take_signals_aside();
     if (argc > 0 && argv[0][0] != '\0') set_program_name(std::filesystem::path(argv[0]).filename().string());
     const int code = start(argc, argv);
-    ends_in_order();
+    mark_normal_end();
     return code;
 }

@@ -25,17 +25,19 @@ namespace invar::cli {
 namespace {
 
 int rank_here = 0;
-int kept = -1;   // what was said before there was a log
-int aloud = -1;  // where the launcher would hear it
-bool in_order = false;
-constexpr std::chrono::seconds kToBeSeen(1);  // by those who look who is here, and then know that this one has ended
+int muted_output = -1;     // what was printed before there was a log
+int launcher_output = -1;  // the standard error that the launcher gave
+bool muted = false;
+bool ended_normally = false;
+constexpr std::chrono::seconds kReportTime(5);  // for the first rank to write down how its run ended
+constexpr std::chrono::seconds kNoticeTime(1);  // for those who look who is here to see that this one has ended
 
 std::function<std::string()>& advice_here() {
     static std::function<std::string()> advice;
     return advice;
 }
 
-void speak_into(int descriptor) {
+void redirect_output(int descriptor) {
     ::dup2(descriptor, STDOUT_FILENO);
     ::dup2(descriptor, STDERR_FILENO);
 }
@@ -47,26 +49,26 @@ void copy(int from, int to) {
         if (::write(to, piece.data(), std::size_t(got)) != got) return;
 }
 
-void say_what_was_kept() {
-    if (in_order || kept < 0 || aloud < 0) return;
-    copy(kept, aloud);
-    speak_up();
+void print_muted_output() {
+    if (ended_normally || muted_output < 0 || launcher_output < 0) return;
+    copy(muted_output, launcher_output);
+    unmute();
     warn(fmt::format("error: rank {} on host {} was ended by {}", rank_here, host_name(),
                      launch_from_environment().library == "mpich" ? "MPICH" : "Open MPI"));
-    std::this_thread::sleep_for(kToBeSeen);
+    std::this_thread::sleep_for(kNoticeTime);
 }
 
 }  // namespace
 
-void ends_in_order() {
-    in_order = true;
+void mark_normal_end() {
+    ended_normally = true;
 }
 
-void advise_on_loss(std::function<std::string()> advice) {
+void set_advice_on_lost_rank(std::function<std::string()> advice) {
     advice_here() = std::move(advice);
 }
 
-std::string advice_on_loss(const RankError& error) {
+std::string advice_on_lost_rank(const RankError& error) {
     return error.first_lost >= 0 && advice_here() ? advice_here()() : "";
 }
 
@@ -76,13 +78,13 @@ void begin_as_rank() {
     rank_here = launch.rank;
     choose_gpu(launch);
     if (launch.rank == 0) return;
-    kept = ::memfd_create("log of a rank", MFD_CLOEXEC);
-    aloud = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (kept >= 0) speak_into(kept);
-    std::atexit(say_what_was_kept);
+    muted_output = ::memfd_create("log of a rank", MFD_CLOEXEC);
+    launcher_output = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (muted_output >= 0) redirect_output(muted_output), muted = true;
+    std::atexit(print_muted_output);
 }
 
-void check_together(const std::string& command) {
+void check_command_for_ranks(const std::string& command) {
     constexpr std::array kTogether{"train", "validate", "check", "bench"};
     const Launch launch = launch_from_environment();
     const bool together = std::ranges::find(kTogether, command) != kTogether.end();
@@ -92,18 +94,20 @@ void check_together(const std::string& command) {
     on_world_wait([](const std::string& what) { warn(what); });
 }
 
-void speak_for_the_first(const RankError& error) {
-    if (rank_here == 1 && error.first_lost == 0) speak_up();
+void unmute_if_first_is_lost(const RankError& error) {
+    if (rank_here == 1 && error.first_lost == 0) unmute();
 }
 
-void speak_up() {
-    if (aloud >= 0) ::dup2(aloud, STDERR_FILENO);
+void unmute() {
+    if (launcher_output >= 0) ::dup2(launcher_output, STDERR_FILENO);
+    muted = false;
 }
 
-std::string speak_up_by_oneself() {
-    if (aloud < 0 || world_joined()) return "";
+std::string unmute_if_failed_alone() {
+    if (launcher_output < 0 || world_joined()) return "";
     constexpr auto kEvery = std::chrono::milliseconds(50), kPatience = std::chrono::milliseconds(10000);
     const Launch launch = launch_from_environment();
+    const RollCall seen(launch);
     bool alone = false;
     for (auto waited = kEvery; !alone && waited < kPatience; waited += kEvery) {
         std::this_thread::sleep_for(kEvery);
@@ -111,8 +115,13 @@ std::string speak_up_by_oneself() {
     }
     // Where the first rank of all is on another machine, nobody sees whether it is well.
     if (!alone && (launch.local_rank > 0 || launch.rank == launch.local_rank)) return "";
-    speak_up();
+    unmute();
+    std::this_thread::sleep_for(kNoticeTime);
     return fmt::format("rank {} on host {}: ", launch.rank, host_name());
+}
+
+void wait_for_first_to_report() {
+    if (muted && world_joined()) std::this_thread::sleep_for(kReportTime);
 }
 
 bool launcher_has_terminal() {
@@ -138,7 +147,7 @@ bool launcher_has_terminal() {
 }
 
 void log_into(const std::filesystem::path& run) {
-    if (kept < 0) return;
+    if (muted_output < 0) return;
     const std::filesystem::path folder = run / "logs", file = folder / fmt::format("rank-{}.log", rank_here);
     try {
         make_folders(folder);
@@ -147,11 +156,11 @@ void log_into(const std::filesystem::path& run) {
     }
     const int log = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (log < 0) return;
-    copy(kept, log);
-    speak_into(log);
+    copy(muted_output, log);
+    redirect_output(log);
     ::close(log);
-    ::close(kept);
-    kept = -1;
+    ::close(muted_output);
+    muted_output = -1;
 }
 
 void end_as_rank() {

@@ -195,7 +195,7 @@ class TrainLine : public ProgressLine {
     TrainLine(bool quiet, int& exit_code) : ProgressLine("", quiet), exit_code_(exit_code) {}
     void started(const Setup& setup, const RunFolder& folder, const Progress& progress) override {
         log_into(folder.path());
-        advise_on_loss([path = folder.path()] {
+        set_advice_on_lost_rank([path = folder.path()] {
             const std::string word = shell_word(path.lexically_normal().string());
             return CheckpointFolder(path / "checkpoints", 1).steps().empty()
                        ? ""

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "invar/core/error.h"
+#include "invar/io/checksum.h"
 #include "invar/io/file.h"
 #include "invar/io/state_text.h"
 
@@ -68,6 +69,17 @@ Checkpoint load_checkpoint(const fs::path& path) {
 Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source) {
     return load(SafetensorsFile(bytes, source));
 }
+
+std::uint32_t checksum_of(const Tensor& tensor, std::uint32_t so_far) {
+    return crc32c({static_cast<const char*>(tensor.raw()), tensor.bytes()}, so_far);
+}
+
+std::uint32_t checksum_of(const Checkpoint& checkpoint) {
+    std::uint32_t sum = crc32c(checkpoint.state.dump());
+    for (const auto& [name, tensor] : checkpoint.tensors) sum = checksum_of(tensor, crc32c(name, sum));
+    return sum;
+}
+
 void verify_checkpoint(const fs::path& path) {
     const SafetensorsFile file(path);
     (void)state_of(file);

@@ -32,6 +32,10 @@ Checkpoint parse_checkpoint(std::string_view bytes, std::string_view source);
 // The checks of load_checkpoint without keeping the tensors.
 void verify_checkpoint(const std::filesystem::path& path);
 
+// CRC-32C of what a tensor of the host holds, and of all that a checkpoint does: whether two of them are the same.
+std::uint32_t checksum_of(const Tensor& tensor, std::uint32_t so_far = 0);
+std::uint32_t checksum_of(const Checkpoint& checkpoint);
+
 struct LatestCheckpoint {
     std::filesystem::path path;  // empty when there is none
     std::int64_t step = -1;

@@ -11,6 +11,7 @@
 #include "invar/core/promised.h"
 #include "invar/core/version.h"
 #include "invar/dist/launcher.h"
+#include "invar/io/checkpoint.h"
 #include "invar/kernels/devices.h"
 #include "invar/kernels/threads.h"
 #include "invar/optim/specs.h"
@@ -140,7 +141,7 @@ std::string module_of(const std::string& parameter) {
     return dot == std::string::npos ? "" : parameter.substr(0, dot);
 }
 
-std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config) {
+std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config, std::uint32_t* checksum) {
     default_generator().set_state({std::uint64_t(config.seed), 0});
     std::unique_ptr<Module> model;
     {
@@ -150,10 +151,13 @@ std::unique_ptr<Module> make_initial_model(const Task& task, const Config& confi
     if (!config.init_from.empty()) {
         try {
             load_weights(*model, config.init_from, &config.init_fresh);
-            for (const Parameter* p : model->parameters())
-                check(kernels_for(p->value.device()).all_finite(settled(p->value).view()),
+            for (const Parameter* p : model->parameters()) {
+                const Tensor read = settled(p->value);
+                check(kernels_for(read.device()).all_finite(read.view()),
                       "{}: {} holds NaN or infinite values, from which nothing can be learned", config.init_from,
                       p->name);
+                if (checksum != nullptr) *checksum = checksum_of(read, *checksum);
+            }
         } catch (const IoError&) {
             throw;
         } catch (const Error& error) {
@@ -217,7 +221,11 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
     check<UsageError>(trained_on == judged_on, "the samples to train on are {}, and those to validate on are {}",
                       trained_on.str(), judged_on.str());
     check<UsageError>(train_data->batches_per_epoch() > 0, "trainer.limit_train_batches leaves no batch to train on");
-    model = make_initial_model(*task, config);
+    std::uint32_t read = 0;
+    model = make_initial_model(*task, config, ranks->alone() ? nullptr : &read);
+    if (!config.init_from.empty())
+        ranks->check_same(fmt::format("init_from={}: the weights", config.init_from),
+                          fmt::format("checksum {:08x}", read));
     model->buffers_to(device);
     sharding_ = sharding_of(config.trainer, *ranks);
     StoreOptions store = StoreOptions::for_precision(precision, sharding_);

@@ -13,7 +13,8 @@
 namespace invar {
 
 // The model with its initial weights: drawn by the seed, or read from init_from.
-std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config);
+// `checksum` becomes that of the weights that init_from was read for.
+std::unique_ptr<Module> make_initial_model(const Task& task, const Config& config, std::uint32_t* checksum = nullptr);
 
 // Throws UsageError where the device lacks the precision of a module (trainer.precision_overrides) or of a later step
 // (trainer.precision_schedule), naming the entry. Asked before anything is trained.

@@ -119,6 +119,19 @@ void Trainer::write_summary(const std::string& status, const RunFailure* failure
     });
 }
 
+namespace {
+
+// Ranks may see other files by the same name.
+void check_same_checkpoint(Communicator& ranks, const fs::path& path, const Checkpoint* checkpoint) {
+    if (ranks.alone()) return;
+    ranks.check_same("--resume: the checkpoints",
+                     checkpoint == nullptr
+                         ? "none"
+                         : fmt::format("{}, checksum {:08x}", path.filename().string(), checksum_of(*checkpoint)));
+}
+
+}  // namespace
+
 void Trainer::resume_from(const Resume& resume) {
     const fs::path& folder = resume.folder;
     std::optional<FolderLock> lock;
@@ -131,6 +144,7 @@ void Trainer::resume_from(const Resume& resume) {
     for (const std::string& reason : latest.passed_over) notes_.push_back("passed over a checkpoint: " + reason);
     if (latest) {
         const Checkpoint checkpoint = load_checkpoint(latest.path);
+        check_same_checkpoint(*setup_.ranks, latest.path, &checkpoint);
         check_same_data(checkpoint, setup_.train_data->dataset(), latest.path.string());
         try {
             restore(checkpoint);
@@ -148,6 +162,7 @@ void Trainer::resume_from(const Resume& resume) {
             for (const fs::path& aside : own.put_aside_after(saved_at_ < 0 ? progress_.step - 1 : progress_.step))
                 notes_.push_back(fmt::format("the run goes on from before it: put aside {}", aside.string()));
     } else {
+        check_same_checkpoint(*setup_.ranks, {}, nullptr);
         if (!config_.init_from.empty()) load_weights(*setup_.model, config_.init_from, &config_.init_fresh);
         if (setup_.average) setup_.average->restart(*setup_.optimizer, 0);
         notes_.push_back(fmt::format("{} holds no checkpoint yet; starting from the beginning", folder.string()));

@@ -94,8 +94,9 @@ TEST_F(Ranks, KeepAStepThatFailed) {
 
 // Finite, and far off: the whole step is what one process can train again, and no rank's part.
 TEST_F(Ranks, LeadToTheWholeStepWhereTheyDiverge) {
-    const Result broken = shell("timeout 120 mpirun.openmpi -n 2 invar train lesson_exp_loss trainer.device=cpu "
-                                "trainer.max_steps=40 exp_name=far");
+    const Result broken = shell(
+        "timeout 120 mpirun.openmpi -n 2 invar train lesson_exp_loss trainer.device=cpu "
+        "trainer.max_steps=40 exp_name=far");
     EXPECT_NE(broken.code, 0);
     EXPECT_TRUE(has(broken.err, "more: invar diagnose runs/far --step 2)")) << broken.err;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/far/failure"));
@@ -229,9 +230,8 @@ TEST_F(Ranks, NoticeOneThatHangs) {
 TEST_F(Ranks, NoticeOneThatHangsInABench) {
     const std::string words =
         "bench --steps 1000000 --precisions 32-true trainer.device=cpu" + small_words({"trainer.rank_timeout=1"});
-    const Result result =
-        shell(ranks(2, words, "openmpi", tell_launch()) + until_waits(1) +
-              " while waits; do sleep 0.01; done; sleep 0.5; kill -STOP $(cat pid.1); wait $ranks");
+    const Result result = shell(ranks(2, words, "openmpi", tell_launch()) + until_waits(1) +
+                                " while waits; do sleep 0.01; done; sleep 0.5; kill -STOP $(cat pid.1); wait $ranks");
     EXPECT_EQ(result.code, 1);
     EXPECT_TRUE(has(result.err, "error: rank 1 gives no answer: it has ended, hangs or was stopped")) << result.err;
 }
@@ -295,6 +295,31 @@ TEST_F(Ranks, SayWhatTheyCannotDo) {
     EXPECT_FALSE(has(wrong.err, "error: rank ")) << "what all have done wrong is said once: " << wrong.err;
     const Result mistyped = shell("timeout 60 mpirun.openmpi -n 2 invar trian");
     EXPECT_TRUE(has(mistyped.err, "unknown command 'trian' (did you mean 'train'?)")) << mistyped.err;
+}
+
+// One name, and on a machine without a shared disk other bytes behind it.
+TEST_F(Ranks, RefuseOtherFilesOfOneName) {
+    ASSERT_EQ(shell("invar " + train()).code, 0);
+    ASSERT_EQ(shell("mkdir elsewhere && cd elsewhere && invar " + train({"seed=2"})).code, 0);
+    const std::string elsewhere = "if [ $RANK = 1 ]; then cd elsewhere; fi;";
+    const Result weights = shell(ranks(2, train({"exp_name=tuned", "init_from=runs/run"}), "openmpi", elsewhere));
+    EXPECT_EQ(weights.code, 2);
+    EXPECT_TRUE(has(weights.err, "error: init_from=runs/run: the weights differ between ranks: 'checksum "))
+        << weights.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/tuned"));
+    ASSERT_EQ(shell("cp runs/run/config.yaml elsewhere/runs/run").code, 0);
+    const auto before = files_in("runs/run/checkpoints");
+    const std::string resume = "train --resume runs/run trainer.max_epochs=4";
+    const Result resumed = shell(ranks(2, resume, "openmpi", elsewhere));
+    EXPECT_EQ(resumed.code, 2);
+    EXPECT_TRUE(has(resumed.err, "error: --resume: the checkpoints differ between ranks: 'step_00000030."))
+        << resumed.err;
+    EXPECT_TRUE(files_in("runs/run/checkpoints") == before);
+    ASSERT_EQ(shell("rm elsewhere/runs/run/checkpoints/*").code, 0);
+    const Result without = shell(ranks(2, resume, "openmpi", elsewhere));
+    EXPECT_NE(without.code, 0);
+    EXPECT_TRUE(has(without.err, "and 'none' on rank 1")) << without.err;
+    EXPECT_EQ(shell(ranks(2, resume)).code, 0) << "nothing was lost";
 }
 
 TEST_F(Ranks, HearOneThatCannotEvenBegin) {
