@@ -16,9 +16,8 @@ void InFlight::add(const Progress& before, std::span<const Batch> group) {
     steps_.push_back({before, default_generator().state(), whole_samples_of(group)});
 }
 
-std::optional<ReportedStep> InFlight::poll() {
-    const std::optional<StepReport> report = reports_.poll();
-    return report ? std::optional(take(*report)) : std::nullopt;
+std::size_t InFlight::ready_everywhere(Communicator& ranks) const {
+    return ranks.alone() ? ready() : std::ranges::min(ranks.gathered(ready()));
 }
 
 ReportedStep InFlight::wait() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "invar/dist/communicator.h"
 #include "invar/train/reports.h"
 #include "invar/train/snapshot.h"
 #include "invar/train/stopwatch.h"
@@ -40,8 +41,9 @@ class InFlight {
     bool full() const { return steps_.size() == reports_.room(); }
     // A step on this group is about to be given to the device.
     void add(const Progress& before, std::span<const Batch> group);
-    // The oldest step, where its report has come.
-    std::optional<ReportedStep> poll();
+    // How many of the oldest steps have reported, here and on all ranks.
+    std::size_t ready() const { return reports_.ready(); }
+    std::size_t ready_everywhere(Communicator& ranks) const;
     // The oldest step; waits for its report.
     ReportedStep wait();
     // Waits for all of them and counts none.

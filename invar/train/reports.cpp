@@ -37,11 +37,20 @@ Reports::Reports(Device device, std::size_t room) : device_(device) {
     slots_.written = static_cast<std::uint64_t*>(written_.raw());
 }
 
+bool Reports::has_arrived(std::uint64_t number) const {
+    StepReport& slot = slots_.slots[number % slots_.count];
+    return std::atomic_ref(slot.sequence).load(std::memory_order_acquire) == number + 1;
+}
+
 std::optional<StepReport> Reports::poll() {
-    StepReport& slot = slots_.slots[taken_ % slots_.count];
-    if (std::atomic_ref(slot.sequence).load(std::memory_order_acquire) != taken_ + 1) return std::nullopt;
-    ++taken_;
-    return slot;
+    if (!has_arrived(taken_)) return std::nullopt;
+    return slots_.slots[taken_++ % slots_.count];
+}
+
+std::size_t Reports::ready() const {
+    std::size_t count = 0;
+    while (count < room() && has_arrived(taken_ + count)) ++count;
+    return count;
 }
 
 StepReport Reports::wait() {

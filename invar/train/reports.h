@@ -22,10 +22,14 @@ class Reports {
     std::size_t room() const { return std::size_t(slots_.count); }
     // The next report, where it has arrived.
     std::optional<StepReport> poll();
+    // How many have arrived.
+    std::size_t ready() const;
     // The next report; waits for it. Throws what went wrong on the device, also where no step is left to report.
     StepReport wait();
 
   private:
+    bool has_arrived(std::uint64_t number) const;
+
     Device device_;
     Tensor memory_;   // of the slots, on the host
     Tensor written_;  // on the device

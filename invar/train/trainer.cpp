@@ -159,11 +159,8 @@ void Trainer::train_epoch() {
         monitor_.measure(progress_.step, progress_.epoch + 1, group);
         progress_.batch = data.position();
         observer_->step_launched(progress_, setup_.total_steps);
-        while (!unstable_) {
-            const std::optional<ReportedStep> reported = in_flight_.poll();
-            if (!reported) break;
-            handle_report(*reported);
-        }
+        for (std::size_t ready = reports_to_handle(); ready > 0 && !unstable_; --ready)
+            handle_report(in_flight_.wait());
         if (unstable_) return;
 
         const bool epoch_ended = progress_.batch >= data.batches_per_epoch();
@@ -174,6 +171,12 @@ void Trainer::train_epoch() {
         if (!ended() && (epoch_ended || validation_due())) after_step(validation_due());
         if (epoch_ended) return;
     }
+}
+
+// A report of a GPU comes to one rank sooner than to another, and what they decide by it they decide after the same step.
+// That of a CPU is there with the step.
+std::size_t Trainer::reports_to_handle() const {
+    return setup_.device.is_cpu() ? in_flight_.ready() : in_flight_.ready_everywhere(*setup_.ranks);
 }
 
 // The arithmetic of one step is counted, the first: a recording would count nothing.

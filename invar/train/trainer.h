@@ -99,6 +99,7 @@ class Trainer final : private RunHandle {
     void share_buffers();
     // Until every step has been reported: before anything that shows or keeps where the run stands.
     void drain();
+    std::size_t reports_to_handle() const;
     void handle_report(ReportedStep step);
     void log_step(const ReportedStep& step);
     void log_findings(const Findings& findings);
