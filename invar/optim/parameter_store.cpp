@@ -145,7 +145,6 @@ void ParameterStore::set_value(std::size_t i, Tensor value) {
 
 // The parameters outlive the store with their values; what only training needed is let go.
 ParameterStore::~ParameterStore() {
-    forget();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         Parameter* const parameter = parameters_[i];
         if (index_of(parameter->value) != i) continue;  // a newer store has taken it over
@@ -347,7 +346,7 @@ void ParameterStore::set_missed_steps(const std::vector<std::int64_t>& missed) {
 
 void ParameterStore::set_shadow(std::optional<Dtype> dtype) {
     check_current();
-    await_shadows();
+    gather_shadows();
     if (!dtype) hold_all_masters();
     shadow_ = dtype ? flat_array(total_, *dtype, device(), Purpose::weights) : Tensor{};
     for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -86,8 +86,11 @@ class ParameterStore final : private ParameterHome, private Arrivals {
     void close_bucket(std::size_t bucket);
     bool is_open(std::size_t bucket) const;
     // After own_weights() were written: everybody gets everybody's, as far as all need them. Shadows may be on their
-    // way still; who reads one waits for it.
+    // way still; who reads one waits for it. A recording leaves them to be sent when it begins again, or by whoever
+    // reads one first: all ranks then have to.
     void publish_weights();
+    // All shadows are here; all ranks come together. Before one of them reads a shadow by itself.
+    void gather_shadows();
     // The parameter that a leaf is, or as many as there are.
     std::size_t index_of(const Tensor& leaf) const;
 
@@ -123,11 +126,16 @@ class ParameterStore final : private ParameterHome, private Arrivals {
     void hold_all_masters();
     bool may_share_masters(Dtype weights, std::optional<Dtype> shadow) const;
     static Tensor promised_weights(std::int64_t count, Device device);
-    void await_shadows();
+    void send_shadow(std::size_t bucket);
+    void send_shadows();
+    void expect_shadows(bool unsent);
+    bool shadows_are_here() const { return arrived_ == buckets_.size(); }
     std::int64_t own_begin(const Bucket& bucket) const;
     Tensor gather(const Parameter& parameter) override;
     void take(const Parameter& parameter, const Tensor& value) override;
     void await(const Tensor& shadow) override;
+    void await_sent() override;
+    void begin_recording() override;
     const Bucket& bucket_of(std::size_t parameter) const;
     Sharding sharding_;
     std::vector<Bucket> buckets_;
@@ -138,8 +146,9 @@ class ParameterStore final : private ParameterHome, private Arrivals {
     Tensor gradient_share_, weight_share_;
     mutable std::optional<std::uint64_t> shared_at_;  // the version of the weights that weight_share_ is a part of
     Tensor promised_;                                 // all weights, where masters are shared out
-    std::vector<Communicator::Ticket> on_their_way_;  // shadows of buckets, in order; 0: they were never sent
+    std::vector<Communicator::Ticket> on_their_way_;  // shadows of buckets, in order; 0: they are not sent
     std::size_t arrived_ = 0;                         // buckets whose shadows are here
+    bool unsent_ = false;                             // a recording has left its shadows
     std::size_t gathered_bucket_ = 0;                 // the last one that somebody asked for a value of
     Tensor gathered_;
     std::vector<Tensor> open_;  // zero2: buckets

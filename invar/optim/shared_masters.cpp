@@ -33,7 +33,7 @@ Tensor ParameterStore::own_weights() const {
 }
 
 Tensor ParameterStore::known_weights() {
-    await_shadows();
+    gather_shadows();
     return promised_ ? shadow_ : weights_;
 }
 
@@ -68,12 +68,12 @@ void ParameterStore::take_weight_share() const {
     shared_at_ = weights_.version();
 }
 
-// Shadows are sent in the order in which forward reads them, and by way of the host forward begins before they are
-// here. Devices that exchange by themselves wait at the end of the step, of which a recording holds all.
+// Shadows are sent in the order in which forward reads them, which begins before they are here.
 void ParameterStore::publish_weights() {
     if (!sharding_.shares_moments()) return refresh_shadow();
-    await_shadows();
+    await_sent();
     gathered_ = {};
+    HostSide* const recorded = HostSide::current();
     Communicator& ranks = *sharding_.ranks;
     Communicator::Ticket whole = 0;
     on_their_way_.assign(buckets_.size(), 0);
@@ -84,34 +84,61 @@ void ParameterStore::publish_weights() {
             whole = ranks.all_gather(mine, weights_.window(bucket.begin, {bucket.count}));
             continue;
         }
-        const Tensor piece = shadow_.window(own_begin(bucket), {bucket.piece});
-        kernels_for(device()).copy(mine.view(), piece.view());
-        on_their_way_[b] = ranks.all_gather(piece, shadow_.window(bucket.begin, {bucket.count}));
+        kernels_for(device()).copy(mine.view(), shadow_.window(own_begin(bucket), {bucket.piece}).view());
+        if (recorded == nullptr) send_shadow(b);
     }
     if (whole != 0) ranks.wait(whole);
     shared_at_ = weights_.version();
     refresh_shadow();
     if (!promised_) return;
+    make_known();
+    expect_shadows(recorded != nullptr);
+    if (recorded != nullptr) recorded->repeat([this] { expect_shadows(true); });
+}
+
+void ParameterStore::send_shadow(std::size_t b) {
+    const Bucket& bucket = buckets_[b];
+    on_their_way_[b] = sharding_.ranks->all_gather(shadow_.window(own_begin(bucket), {bucket.piece}),
+                                                   shadow_.window(bucket.begin, {bucket.count}));
+}
+
+void ParameterStore::send_shadows() {
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+        if (buckets_[b].begin >= weights_.numel()) send_shadow(b);
+    expect_shadows(false);
+}
+
+void ParameterStore::expect_shadows(bool unsent) {
     arrived_ = 0;
-    expect();
-    if (ranks.device_collectives(device()) != nullptr) await_shadows();
+    unsent_ = unsent;
+}
+
+// What the step before has left; where all is here already, the same bits once more.
+void ParameterStore::begin_recording() {
+    if (!promised_ || sharding_.ranks->device_collectives(device()) == nullptr) return;
+    HostSide::current()->undo([this, arrived = arrived_, unsent = unsent_] { arrived_ = arrived, unsent_ = unsent; });
+    on_their_way_.assign(buckets_.size(), 0);
+    send_shadows();
 }
 
 void ParameterStore::await(const Tensor& shadow) {
-    if (shadow.storage() != shadow_.storage()) return;
+    if (shadows_are_here() || shadow.storage() != shadow_.storage()) return;
+    if (unsent_) send_shadows();
     const auto after = std::ranges::upper_bound(buckets_, shadow.offset(), {}, &Bucket::begin);
     const auto bucket = std::size_t(after - buckets_.begin()) - 1;
     if (bucket < arrived_) return;
     if (on_their_way_[bucket] != 0) sharding_.ranks->wait(on_their_way_[bucket]);
     arrived_ = bucket + 1;
-    if (arrived_ == buckets_.size()) forget();
 }
 
-void ParameterStore::await_shadows() {
-    if (arrived_ == buckets_.size()) return;
+void ParameterStore::await_sent() {
+    if (shadows_are_here() || unsent_) return;
     if (on_their_way_.back() != 0) sharding_.ranks->wait(on_their_way_.back());
     arrived_ = buckets_.size();
-    forget();
+}
+
+void ParameterStore::gather_shadows() {
+    if (!shadows_are_here()) await(shadow_.window(shadow_.numel() - 1, {1}));
 }
 
 void ParameterStore::share_masters_out() {
@@ -133,7 +160,7 @@ void ParameterStore::share_masters_out() {
 
 void ParameterStore::hold_all_masters() {
     if (!promised_) return;
-    await_shadows();
+    gather_shadows();
     const std::vector<bool> have = have_gradients();
     const PurposeScope purpose(Purpose::weights);
     const Tensor all = Tensor::empty({total_}, weights_.dtype(), device());
@@ -173,7 +200,7 @@ Tensor ParameterStore::gather(const Parameter& parameter) {
 }
 
 void ParameterStore::take(const Parameter& parameter, const Tensor& value) {
-    await_shadows();
+    await_sent();
     gathered_ = {};
     const auto i = std::size_t(std::ranges::find(parameters_, &parameter) - parameters_.begin());
     set_part(weight_share_, i, value);

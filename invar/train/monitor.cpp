@@ -71,6 +71,7 @@ void Monitor::measure(std::int64_t step, std::int64_t epoch, std::span<const Bat
     else if (gradients)
         measurement->gradients.measure(store.gradients(), store.places());
     if (parameters) measurement->parameters.measure(setup_.optimizer->store().known_weights(), store.places());
+    if (activations) setup_.optimizer->store().gather_shadows();
     if (activations) measure_activations(*measurement, group.front().head(kSamples));
     pending_.push_back(std::move(measurement));
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "invar/autograd/node.h"
+#include "invar/core/arrivals.h"
 #include "invar/core/error.h"
 #include "invar/core/host_side.h"
 #include "invar/dist/communicator.h"
@@ -118,12 +119,15 @@ Tensor RecordedStep::record(Form& form, std::span<const Batch> group) {
         pool_.emplace(device_);
     }
     form.fill_inputs(group);
+    Arrivals::await_all_sent();
     try {
         const HostSide::Scope scope(form.host);
         form.host.depends_on([] { return default_generator().state().seed; });
         form.recording = kernels_for(device_).record(*pool_, [&] {
             const std::uint64_t hooks = hooks_run();
+            Arrivals::begin_recordings();
             form.result = step_(form.inputs);
+            Arrivals::await_all_sent();  // a recording ends with nothing under way
             check(hooks_run() == hooks, "gradient hooks run on the host");
             if (std::exchange(told, true)) return;
             check(!ranks.any(false), "another rank cannot record it");
@@ -143,6 +147,7 @@ Tensor RecordedStep::record(Form& form, std::span<const Batch> group) {
 
 Tensor RecordedStep::replay(Form& form, std::span<const Batch> group) {
     form.fill_inputs(group);
+    Arrivals::await_all_sent();
     form.host.replay();
     form.recording->replay();
     parts_ = form.recording->parts();

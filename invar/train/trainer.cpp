@@ -274,6 +274,7 @@ void Trainer::drain() {
     while (!in_flight_.empty() && !unstable_) handle_report(in_flight_.wait());
     in_flight_.discard();  // what came after an instability counts for nothing
     log_findings(monitor_.drain());
+    setup_.optimizer->store().gather_shadows();
     in_flight_.stop_clock();
 }
 

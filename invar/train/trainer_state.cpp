@@ -76,6 +76,7 @@ void Trainer::finish_save(bool wait) {
     writer_.stop();
     if (ranks.leads()) folder_->checkpoints().prune(saved.step, saved.kept);
     note_folder_changes();
+    if (!callbacks_.empty()) setup_.optimizer->store().gather_shadows();
     for (const auto& callback : callbacks_) callback->on_checkpoint(*this, folder_->checkpoints().path_of(saved.step));
 }
 
