@@ -54,7 +54,8 @@ void compare_with_first(const std::vector<RankFacts>& ranks, std::vector<Problem
         const char *what, *name;
         std::string RankFacts::*value;
     };
-    for (const auto& [what, name, value] : {Compared{"version", "Invar", &RankFacts::version},
+    for (const auto& [what, name, value] : {Compared{"device", "the device", &RankFacts::device},
+                                            {"version", "Invar", &RankFacts::version},
                                             {"version", "the library of messages", &RankFacts::library},
                                             {"data", "what is trained on", &RankFacts::train_data},
                                             {"data", "what is validated on", &RankFacts::test_data}})

@@ -110,6 +110,16 @@ std::optional<SettingsDifference> difference_of_settings(Communicator& ranks, co
     return std::nullopt;
 }
 
+void check_same_device(Communicator& ranks, Device device, const std::string& why_on_cpu) {
+    const std::vector<char> on_cpu = ranks.gathered(char(device.is_cpu()));
+    const std::vector<std::string> reasons = ranks.gathered(why_on_cpu);
+    const auto cpu = std::ranges::find(on_cpu, 1), gpu = std::ranges::find(on_cpu, 0);
+    if (cpu == on_cpu.end() || gpu == on_cpu.end()) return;
+    const std::string& why = reasons[std::size_t(cpu - on_cpu.begin())];
+    fail<UsageError>("rank {} is on a GPU and rank {} on the CPU{}; --device cpu takes the CPU of all of them",
+                     gpu - on_cpu.begin(), cpu - on_cpu.begin(), why.empty() ? "" : ": " + why);
+}
+
 std::string described(const Dataset& data) {
     std::string text = fmt::format("{} samples", data.size());
     for (const auto& [name, value] : data.description()) text += fmt::format("; {}: {}", name, value);
@@ -207,6 +217,7 @@ Setup::Setup(std::shared_ptr<const Task> trained, const Config& config)
       sync_batchnorm(config.trainer.sync_batchnorm) {
     (void)parse_config(to_yaml(config), "options");  // what no key would allow is refused in C++ too
     check_same_settings(*ranks, config);
+    check_same_device(*ranks, device, why_on_cpu);
     ranks->prepare(device);
     precision.require(device);
     require_precisions(config.trainer, device);

@@ -34,6 +34,10 @@ struct SettingsDifference {
     std::string text;  // "'lr: 0.1' on rank 0 and 'lr: 0.5' on rank 1"
 };
 std::optional<SettingsDifference> difference_of_settings(Communicator& ranks, const Config& config);
+
+// A GPU records its steps and a CPU does not: ranks of both kinds would wait for each other. Throws a UsageError that
+// names one of each, and why the one has no GPU (`why_on_cpu`).
+void check_same_device(Communicator& ranks, Device device, const std::string& why_on_cpu);
 // What ranks must agree on of a data set: its size and how it describes itself.
 std::string described(const Dataset& data);
 // As configured; ranks on a machine share its cores, unless the launcher has given each its own. 0: the device's

@@ -179,6 +179,27 @@ TEST(Ranks, RefuseToTrainDifferentThings) {
     EXPECT_NE(with([](Config& c, int) { c.data.batch_size = 1; }).find("less than the 2 ranks"), std::string::npos);
 }
 
+TEST(Ranks, RefuseAGpuBesideACpu) {
+    const auto with = [](const std::function<Device(int rank)>& device) {
+        try {
+            as_ranks(3, [&](Communicator& ranks) {
+                const Device mine = device(ranks.rank());
+                check_same_device(ranks, mine, mine.is_cpu() ? "no driver on this host" : "");
+            });
+        } catch (const UsageError& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    EXPECT_EQ(with([](int) { return Device::cpu(); }), "");
+    EXPECT_EQ(with([](int) { return Device::cuda(); }), "");
+    EXPECT_EQ(
+        with([](int rank) { return rank == 1 ? Device::cpu() : Device::cuda(); }),
+        "rank 0 is on a GPU and rank 1 on the CPU: no driver on this host; --device cpu takes the CPU of all of them");
+    EXPECT_NE(with([](int rank) { return rank == 2 ? Device::cuda() : Device::cpu(); }).find("rank 2 is on a GPU"),
+              std::string::npos);
+}
+
 // mpirun tells all of them, a cluster perhaps one.
 TEST(Ranks, StopTogetherAndKnowTheSignalThatAskedThemTo) {
     for (const int number : {0, 15}) {
